@@ -123,7 +123,7 @@ def test_the_optimum_is_that_of_the_model_and_not_the_highest_clock(nano):
 
 def test_watts_are_told_to_within_the_sensors_steps(nano):
     curve = nano.kernels["chain"].curve
-    step_w = next(float(n.split()[7]) for n in nano.notes if "a step of the meter" in n)
+    step_w = next(float(n.split()[5]) for n in nano.notes if "the meter's step is" in n)
     for p in curve.points:
         above = 1e6 * nano_joules(p.hz) / nano_us(p.hz)
         assert p.watts - curve.idle_watts == pytest.approx(above, abs=1.5 * step_w)
@@ -171,7 +171,7 @@ def test_fewer_clocks_are_measured_where_the_time_is_short(tmp_path):
 def test_a_time_that_cannot_be_kept_is_refused_before_a_clock_is_set(tmp_path, monkeypatch):
     bench, pinned = Bench(tmp_path), []
     monkeypatch.setattr(Ownership, "pin", lambda *words: pinned.append(words))
-    with pytest.raises(ConfigError, match=r"--minutes: chain has 37 s of it and needs 37.5 s"):
+    with pytest.raises(ConfigError, match=r"--minutes: chain gets 37 s and needs at least 37.5 s"):
         bench.run(seconds=37.0)
     assert not pinned and bench.clock.now_us == 0
 
@@ -198,7 +198,7 @@ def test_clocks_are_left_out_where_cooling_took_their_time(tmp_path, monkeypatch
     table = load("jetson-nano").clusters[0].table_hz
     assert 1 <= len(kernel.curve.points) < len(table) / 2
     assert bench.clock.now_us < 1.05 * 120e6
-    assert any("cooling took the time" in note for note in notes)
+    assert any("cooling used up the time" in note for note in notes)
     assert bench.limits() == bench.before
 
 
@@ -233,7 +233,7 @@ def test_it_never_gets_hotter_than_allowed_and_cools_at_the_clocks_that_were(tmp
 
 def test_what_does_not_cool_is_given_up_with_a_reason(tmp_path):
     bench = Bench(tmp_path)
-    with pytest.raises(ConfigError, match=r"does not cool to 26 °C in time.*--celsius-max"):
+    with pytest.raises(ConfigError, match=r"did not cool to 26 °C in time.*--celsius-max"):
         bench.run(celsius_max=31.0)
     assert bench.limits() == bench.before
     assert not bench.journal.exists()

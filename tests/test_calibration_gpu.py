@@ -21,7 +21,7 @@ from edged.calibration import site, workloads
 from edged.calibration.join_kernels import of_board, runnable, with_calibration
 from edged.calibration.operating_points import CalibrationLimits, settable
 from edged.calibration.plot import draw, outline
-from edged.calibration.power_meters import Watts, clock_hz, hottest, rails_apart
+from edged.calibration.power_meters import Watts, clock_hz, discrete_gpu_rails, hottest
 from edged.calibration.site import UNITS, Asked, calibrate_board
 from edged.cli import cli
 from edged.energy.tariffs import calibrated_tariff
@@ -438,8 +438,8 @@ def refuses(*_):
 def test_the_joules_of_a_card_are_added_to_those_of_the_processors(card, tmp_path):
     sysfs = plant(tmp_path, "no-control")
     found = look(sysfs, card[0], Provenance.MEASURED)
-    keys = rails_apart(found.meters)
+    keys = discrete_gpu_rails(found.meters)
     assert keys
     told = Watts.of(Sampler(found.meters), "cuda", keys)
-    assert told.beside == keys and "nothing else of the machine" in told.name
-    assert Watts.of(Sampler(found.meters), "cpu", keys).beside == ()
+    assert told.extra == keys and "the GPU's card only" in told.name
+    assert Watts.of(Sampler(found.meters), "cpu", keys).extra == ()

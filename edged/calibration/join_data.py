@@ -1,20 +1,23 @@
-"""The input of `edged bench join`: two periodic streams of records; and their join, computed apart.
+"""The input of `edged bench join`: two periodic streams of records, and their reference join.
 
-Both streams have one tuple a microsecond: tuple g has the event time g and the number g.  Its key
-is `keys[g % period]` of a pool that is drawn before; the period is longer than window and batch.
-A window of `window` tuples a side is the join bound before = after = `window` µs.
+Each stream has one tuple a microsecond: tuple g has event time g and number g. Its key is
+`keys[g % period]` of a pool; the period is longer than window plus batch. A window of `window`
+tuples a side is the join bound before = after = `window` µs.
 
-Keys are int32.  The right's are uniform over `window / match_rate` values, so that a tuple of
-either side finds `match_rate` partners among those that came before it, in the mean, and the left's
-are drawn from the same values: uniformly, or by zipf(1.1), by inverting the distribution's
-continuous form.  (Were both skewed alike, a window of 10^6 would hold 10^4 partners a tuple.)  With
-zipf and fewer than one match a tuple, the right has the left's few heavy hitters by chance only:
-mostly not, and then there are about half as many matches.  The benchmark's rows have the number.
-With `one` all of the left's tuples have one key, so that its window is one chain in one partition;
-the right has that key as often as any other, but evenly.
+Keys are int32. The right side's keys are uniform over `window / match_rate` values, so a tuple of
+either side has `match_rate` earlier partners on average. The left side's keys come from the same
+values, in one of these distributions:
 
-A beat takes `batch` tuples of each side.  The records of a whole period are prepared, beat by beat;
-at its end their times and numbers are advanced, while the clock stands.
+    uniform
+    zipf      zipf(1.1), by inverting the continuous form of the distribution. Only one side is
+              skewed: with both, a window of 10^6 would hold 10^4 partners a tuple. With fewer than
+              one match a tuple the right side rarely has the left's heavy hitters, and then there
+              are about half as many matches. The benchmark's rows hold the actual number
+    one       all tuples have one key, so the left window is one chain in one partition. The right
+              side has that key as often as any other, at even distances
+
+A beat takes `batch` tuples of each side. The records of a whole period are prepared in advance. At
+its end their times and numbers are advanced, outside the measured time.
 """
 
 from __future__ import annotations
@@ -37,9 +40,9 @@ PERIOD_MIN = 1 << 18
 """Least tuples a side of a period."""
 KEY_MAX = 2**31 - 1
 _KEY_SCHEMA = Schema.of([Field("key", TYPES["int32"])])
-_SIEVE_BITS = 22
+_FILTER_BITS = 22
 MATCH_RATE = 0.01
-"""Matches a tuple finds on average in the joins that `edged calibrate` measures."""
+"""Mean matches of a tuple in the joins of `edged calibrate`."""
 
 Int32s = npt.NDArray[np.int32]
 Hashes = npt.NDArray[np.uint64]
@@ -47,7 +50,7 @@ Hashes = npt.NDArray[np.uint64]
 
 @dataclass(frozen=True)
 class Pool:
-    """The keys of both sides (int32[period]) and their hashes."""
+    """The keys of both sides, int32[period], and their hashes, uint64[period]."""
 
     window: int
     match_rate: float
@@ -61,11 +64,14 @@ class Pool:
 
 
 def draw(window: int, match_rate: float, kind: str, batches: tuple[int, ...]) -> Pool:
-    """The pool of a window, for beats of any of `batches` tuples a side."""
+    """The pool for a window and match rate, for beats of any of `batches` tuples a side.
+
+    `kind` is one of KEYS. Equal arguments give equal pools.
+    """
     step = int(np.lcm.reduce(batches))
     period = -(-max(window + max(batches), PERIOD_MIN) // step) * step
     distinct = min(KEY_MAX, max(1, round(window / match_rate)))
-    # Each side has a generator of its own, so that a longer period begins like a shorter one.
+    # One generator for each side: a longer period then starts with the keys of a shorter one.
     seed = window, round(match_rate * 1000), KEYS.index(kind)
     dice = [np.random.default_rng([*seed, side]) for side in (0, 1)]
     right = dice[1].integers(0, distinct, period, np.int32)
@@ -83,7 +89,7 @@ def draw(window: int, match_rate: float, kind: str, batches: tuple[int, ...]) ->
 
 
 def zipf(uniform: npt.NDArray[np.float64], distinct: int) -> Int32s:
-    """Keys 0..distinct-1 for numbers of [0, 1): the density falls with (key + 1) ** -ZIPF."""
+    """Keys 0..distinct-1 for uniform numbers in [0, 1); their density is (key + 1) ** -ZIPF."""
     most = float(distinct + 1) ** (1 - ZIPF)
     ranks = (1 - uniform * (1 - most)) ** (1 / (1 - ZIPF))
     keys: Int32s = np.minimum(ranks - 1, distinct - 1).astype(np.int32)
@@ -115,16 +121,16 @@ class BeatFeed:
 
     @property
     def start(self) -> int:
-        """The number of the next beat's first tuple."""
+        """Number of the first tuple of the next beat."""
         return self._cycle * self.pool.period + self._next * self.batch
 
     @property
     def base(self) -> int:
-        """Row 0 of the stores, of either side, in the next beat."""
+        """Tuple number of row 0 of the stores of both sides, in the next beat."""
         return self.start - self.pool.window - self.batch
 
     def filling(self, side: int) -> Records:
-        """The rows of the window before the first beat, as one batch."""
+        """The records of one side's window before the first beat, as one batch."""
         window, period = self.pool.window, self.pool.period
         data, counts = (
             np.zeros(2 * (window + rings.AHEAD), np.int64),
@@ -135,16 +141,16 @@ class BeatFeed:
         return Records(data, counts)
 
     def ready(self) -> bool:
-        """Whether `next` has a beat; if not, `turn` must be called first."""
+        """Whether the period has another beat. If not, `turn` must precede `next`."""
         return self._next < self.beats
 
     def turn(self) -> None:
-        """Begin the next period."""
+        """Start the next period."""
         self._next, self._cycle = 0, self._cycle + 1
         self._move_on()
 
     def next(self) -> tuple[Records, Records, Beat]:
-        """The next beat."""
+        """Records of both sides and the bounds of the next beat."""
         self._next += 1
         return self._coming[self._next - 1]
 
@@ -166,7 +172,10 @@ class BeatFeed:
 def _scatter(
     hashes: Hashes, times: Int64s, rows: tuple[int, int], data: Int64s, counts: Int64s
 ) -> None:
-    """Write the records of a range of rows to the front of `data`, and count them."""
+    """Write the records of a range of rows to the start of `data`, partition by partition.
+
+    `counts` receives the rows of each partition.
+    """
     partition.count(hashes, 0, *rows, counts)
     cursors = counts.cumsum() - counts
     partition.scatter(hashes, 0, address(times), 0, *rows, cursors, address(data))
@@ -174,13 +183,13 @@ def _scatter(
 
 @dataclass
 class PairDigest:
-    """The number of pairs, and the sum of their hashes mod 2^64, in any order."""
+    """The number of pairs, and the sum of their hashes mod 2^64. The order does not matter."""
 
     pairs: int = 0
     hash: int = 0
 
     def add(self, left: Int64s, right: Int64s) -> None:
-        """Count in pairs of tuple numbers."""
+        """Add pairs of tuple numbers."""
         x = left.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
         x ^= x >> np.uint64(32)
         x += right.astype(np.uint64)
@@ -195,26 +204,27 @@ class Products(PairDigest):
     """A digest that SQL can compute: the hash of a pair is the product of its numbers."""
 
     def add(self, left: Int64s, right: Int64s) -> None:
-        """Count in pairs of tuple numbers."""
+        """Add pairs of tuple numbers."""
         product = left.astype(np.uint64) * right.astype(np.uint64)
         self.pairs += left.size
         self.hash = (self.hash + int(product.sum(dtype=np.uint64))) % 2**64
 
 
 def expected(pool: Pool, start: int, stop: int, digest: PairDigest | None = None) -> PairDigest:
-    """The pairs whose later tuple has a number in start..stop, by sorting and searching.
+    """The digest of all pairs whose later tuple has a number in start..stop: the reference join.
 
-    A pair is (left, right) with equal keys and |left - right| <= window; there are no tuples before
-    number 0.  Works on keys, not on hashes, and shares nothing with the members.
+    A pair is (left, right) with equal keys and |left - right| <= window; the first tuple has number
+    0. The join sorts keys and searches them. It uses no hashes and shares no code with the kernels.
+    Adds to `digest`, if one is given.
     """
     digest = PairDigest() if digest is None else digest
     new = np.arange(start, stop)
     for side in (0, 1):
         mine, other = pool.keys[side], pool.keys[1 - side]
         keys = mine[new % pool.period]
-        old = _maybe(np.arange(max(0, start - pool.window), stop), other, keys, pool.period)
+        old = _filter(np.arange(max(0, start - pool.window), stop), other, keys, pool.period)
         places = np.sort(_place(other[old % pool.period], old - start + 2**31))
-        # Two of one number are the right's to find.
+        # A pair of tuples with equal numbers is found from the right side only.
         latest = new - start if side else new - start - 1
         low = np.searchsorted(places, _place(keys, new - start - pool.window + 2**31), "left")
         high = np.searchsorted(places, _place(keys, latest + 2**31), "right")
@@ -229,14 +239,14 @@ def expected(pool: Pool, start: int, stop: int, digest: PairDigest | None = None
 
 
 def _place(keys: Int32s, number: Int64s) -> Int64s:
-    """Key and number (0..2^32) as one integer that sorts by both."""
+    """One integer that sorts by key, then by number (0..2^32)."""
     placed: Int64s = (keys.astype(np.int64) << 32) + number
     return placed
 
 
-def _maybe(numbers: Int64s, keys: Int32s, wanted: Int32s, period: int) -> Int64s:
-    """Those of `numbers` whose keys may be among `wanted`."""
-    sieve = np.zeros(1 << _SIEVE_BITS, np.bool_)
-    sieve[wanted & (sieve.size - 1)] = True
-    kept: Int64s = numbers[sieve[keys[numbers % period] & (sieve.size - 1)]]
-    return kept
+def _filter(numbers: Int64s, keys: Int32s, wanted: Int32s, period: int) -> Int64s:
+    """The `numbers` whose keys may be among `wanted`: a Bloom filter with one hash."""
+    bits = np.zeros(1 << _FILTER_BITS, np.bool_)
+    bits[wanted & (bits.size - 1)] = True
+    candidates: Int64s = numbers[bits[keys[numbers % period] & (bits.size - 1)]]
+    return candidates

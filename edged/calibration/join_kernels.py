@@ -1,9 +1,9 @@
-"""Calibration: what each kernel of a join costs on this machine, as a profile for placement.
+"""Calibration of join kernels: the times of each kernel on this machine, a profile for placement.
 
-Every kernel that the daemon may run is given beats at a few sizes of window and beat, by the
-benchmark's driver of a member (`join_measure`): uniform keys, one match per hundred tuples, windows
-full.  The windows are filled through `restore`, which is also what a switch does: its time per
-tuple is what carrying a window over costs.
+The driver of `edged bench join` (`join_measure`) runs every kernel that the daemon may use, at
+several sizes of window and beat. Keys are uniform, one tuple in a hundred has a match, windows are
+full. `restore` fills the windows, as a switch of kernels does, so its time per tuple is the cost of
+carrying a window over.
 """
 
 from __future__ import annotations
@@ -26,13 +26,16 @@ from governors.sysfs import Sysfs
 from kernels.cuda import gpu
 
 POINT_S = 0.1
-"""How long one point is measured."""
+"""Measured time of one point."""
 
 Say = Callable[[str], None]
 
 
 def offered(names: Sequence[str]) -> list[type[WindowJoin]]:
-    """The members of these names, or all, that the daemon may run.  Raises ConfigError."""
+    """The kernels with these names, or all, that the daemon may run.
+
+    Raises ConfigError for any other name.
+    """
     if not names:
         return [m for m in load_joins().values() if m.ordered]
     found = []
@@ -46,14 +49,14 @@ def offered(names: Sequence[str]) -> list[type[WindowJoin]]:
 
 
 def runnable(members: Sequence[type[WindowJoin]]) -> tuple[list[type[WindowJoin]], list[str]]:
-    """The members that can run on this machine, and why the others cannot."""
+    """The kernels that can run on this machine, and a note for each of the others."""
     found, notes = [], []
     for member in members:
         try:
             if member.device != "cpu":
                 member(1, 1).close()
             found.append(member)
-        except Exception as problem:  # whatever a device's library may raise
+        except Exception as problem:  # libraries of devices raise errors of any type
             notes.append(f"{member.name} is left out: {problem}")
     return found, notes
 
@@ -66,7 +69,7 @@ def calibrate(
     rows: Sequence[int] = ROWS,
     say: Say = lambda _: None,
 ) -> KernelProfile:
-    """Measure all members at all sizes; see `runnable`."""
+    """Measure all kernels at all sizes of window and beat. Each must be `runnable`."""
     kernels = {m.name: _curve(m, threads, windows, rows, say) for m in members}
     return KernelProfile(threads, kernels, watts)
 
@@ -93,8 +96,8 @@ def _curve(
 def _point(
     member: type[WindowJoin], window: int, rows: int, threads: int
 ) -> tuple[float, float, float]:
-    """Time and CPU time (µs) of a beat of `rows` tuples, both sides together, and the time per
-    tuple of filling the window."""
+    """Wall time and CPU time of a beat of `rows` tuples (both sides), and the time per tuple of
+    filling the window, all in µs."""
     feed = BeatFeed(draw(window, MATCH_RATE, "uniform", (rows // 2,)), rows // 2)
     driver = MemberDriver(member, feed, threads if rows >= JOIN_PARALLEL_ROWS else 1)
     try:
@@ -124,26 +127,27 @@ def of_board(profile: KernelProfile, sysfs: Sysfs) -> KernelProfile:
 
 
 def with_calibration(profile: KernelProfile, energy: EnergyCalibration) -> KernelProfile:
-    """The profile with what was found over the clocks: what a busy core draws, and beside it a busy
-    GPU, each at the clock that was cheapest (watts that somebody told stay), and the share of a
-    GPU's time that its clock does not shorten."""
+    """The profile with the results of the calibration over clocks.
+
+    Adds the power of a busy core and of a busy GPU, each at its cheapest clock; configured watts
+    stay. Adds the share of each GPU kernel's time that does not depend on the GPU's clock.
+    """
     kernels = dict(profile.kernels)
     for name, curve in kernels.items():
-        found = energy.kernels.get(name)
-        if curve.device != "cpu" and found is not None and len(found.curve.points) > 1:
-            kernels[name] = replace(curve, stalled=found.curve.memory_bound())
-    told, sources = dict(profile.watts), dict(profile.watts_from)
+        calibrated = energy.kernels.get(name)
+        if curve.device != "cpu" and calibrated is not None and len(calibrated.curve.points) > 1:
+            kernels[name] = replace(curve, stalled=calibrated.curve.memory_bound())
+    watts, sources = dict(profile.watts), dict(profile.watts_from)
     for device in ("cpu", "cuda"):
         kernel = energy.of_device(device)
-        above = None if kernel is None else _busy_watts(energy, kernel, told.get("cpu", 0.0))
-        if kernel is not None and above and device not in told:
-            told[device], sources[device] = above, kernel.curve.watts_from.value
-    return replace(profile, kernels=kernels, watts=told, watts_from=sources)
+        above = None if kernel is None else _busy_watts(energy, kernel, watts.get("cpu", 0.0))
+        if kernel is not None and above and device not in watts:
+            watts[device], sources[device] = above, kernel.curve.watts_from.value
+    return replace(profile, kernels=kernels, watts=watts, watts_from=sources)
 
 
 def _busy_watts(energy: EnergyCalibration, kernel: KernelCurve, core_watts: float) -> float:
-    """Above idle, at the clock that was found to be cheapest: of one core, or of a GPU without the
-    cores that wait for it."""
+    """Power above idle at the cheapest clock: one core's, or a GPU's without its waiting cores."""
     name = next(name for name, k in energy.kernels.items() if k is kernel)
     above = max(0.0, energy.optimum(name).best.watts - kernel.curve.idle_watts)
     if kernel.device == "cpu":

@@ -1,13 +1,15 @@
-"""How `edged bench join` measures members and the whole operator, in steady state.
+"""The method of `edged bench join`: kernels and the whole operator in steady state.
 
-Windows are filled first (members: by `restore`), then turned over once, or for WARM_S seconds, with
-beats that are not counted.  Then come `repeats` sections.  A section lasts until it took `seconds`,
-and all of them turned the windows over twice, but at most SECTION_S.  The clock stands while the
-records of the next period are made and while sleeping threads wake.  Sections are short, and those
-of the roofline (`join_roofline`) come in turn with the member's, since a shared machine changes its
-speed within seconds; the median of the turns' fractions is reported.  At last a slice of beats is
-joined once more, and its pairs are hashed and compared with `join_data.expected`, which shares no
-code with the members.
+    1. Fill the windows (kernels: by `restore`).
+    2. Warm up: replace the windows once, or run for WARM_S seconds.
+    3. Measure `repeats` sections. A section lasts at least `seconds`, and long enough that all
+       sections together replace the windows twice, but at most SECTION_S. Preparing the records of
+       the next period and waking sleeping threads are not measured.
+    4. Check: join a slice of beats, hash its pairs, and compare them with `join_data.expected`,
+       which shares no code with the kernels.
+
+A shared machine changes its speed within seconds. So sections are short, and those of the roofline
+(`join_roofline`) alternate with the kernel's; the median of the fractions is reported.
 """
 
 from __future__ import annotations
@@ -33,11 +35,12 @@ from edged.operators.interval_join import IntervalJoinPlan
 
 WARM_S, SECTION_S = 1.0, 1.0
 WAKING_S = 0.0005
-"""A thread sleeps after 0.15 ms without work, and takes as long to wake."""
+"""Uncounted time that wakes the threads. A thread sleeps after 0.15 ms without work, and takes as
+long to wake."""
 CHECKED_ROWS = 100_000
-"""Tuples a side of the slice that is checked, at least a beat."""
+"""Tuples a side of the checked slice; at least one beat."""
 CHECK_S = 1.0
-"""Slow members are checked on as many beats as they do in so long."""
+"""Longest check of a slow kernel."""
 _ROW = Schema.of([Field("key", TYPES["int32"]), Field("value", TYPES["float32"]),
                   Field("ts", TYPES["timestamp"])])  # fmt: skip
 _COLUMNS = {"key": "left.key", "r_value": "left.value", "r_ts": "left.ts",
@@ -46,7 +49,7 @@ _COLUMNS = {"key": "left.key", "r_value": "left.value", "r_ts": "left.ts",
 
 @dataclass(frozen=True)
 class Section:
-    """Tuples (of both streams), pairs and times of a section."""
+    """The result of one section: tuples of both streams, pairs, wall time and CPU time."""
 
     tuples: int
     pairs: int
@@ -55,19 +58,19 @@ class Section:
 
 
 class Driver(ABC):
-    """A join of the beats of a feed."""
+    """Runs a join over the beats of a feed."""
 
     feed: BeatFeed
-    apart_s = apart_cpu_s = 0.0
-    """Time of steps that is not measured."""
+    excluded_s = excluded_cpu_s = 0.0
+    """Wall and CPU time of steps that is not part of the join."""
 
     @abstractmethod
     def step(self) -> int:
-        """Join the next beat; returns the number of its pairs."""
+        """Join the next beat; returns the number of pairs."""
 
     @abstractmethod
     def pairs(self) -> tuple[Int64s, Int64s]:
-        """The last step's pairs as numbers of tuples."""
+        """The pairs of the last step, as tuple numbers (left, right)."""
 
     @abstractmethod
     def state_bytes(self) -> int:
@@ -79,10 +82,10 @@ class Driver(ABC):
 
 
 class MemberDriver(Driver):
-    """`WindowJoin.join` alone, on records that lie prepared.
+    """Runs `WindowJoin.join` on prepared records.
 
-    A member on a GPU has memory of its own for them, where the daemon writes them directly: that
-    copy is not measured.
+    The daemon writes records directly into the memory of a GPU kernel. This driver copies them
+    there; the copy is not measured.
     """
 
     def __init__(self, member: type[WindowJoin], feed: BeatFeed, threads: int) -> None:
@@ -95,7 +98,7 @@ class MemberDriver(Driver):
         for side in (0, 1):
             self._join.restore(side, self._placed(side, filling[side]))
         self.fill_s = time.perf_counter() - before
-        """Time of restoring the windows."""
+        """Time to restore the windows (s)."""
 
     def step(self) -> int:
         """Join the next beat."""
@@ -111,29 +114,29 @@ class MemberDriver(Driver):
         cpu_before, before = time.process_time(), time.perf_counter()
         data = self._join.buffer(side, records.rows)
         data[: records.data.size] = records.data
-        self.apart_s += time.perf_counter() - before
-        self.apart_cpu_s += time.process_time() - cpu_before
+        self.excluded_s += time.perf_counter() - before
+        self.excluded_cpu_s += time.process_time() - cpu_before
         return Records(data, records.counts)
 
     def pairs(self) -> tuple[Int64s, Int64s]:
-        """Rows of the stores, and where the stores begin."""
+        """The pairs of the last step: rows of the stores plus the stores' first number."""
         base = self.feed.base - self.feed.batch
         left, right = self._found
         return left + base, right + base
 
     def state_bytes(self) -> int:
-        """Bytes of the member's windows: columns are not its own."""
+        """Bytes of the kernel's windows, without the columns, which belong to the operator."""
         return self._join.nbytes()
 
     def close(self) -> None:
-        """End the workers."""
+        """Stop the worker threads."""
         self._join.close()
         if self._workers is not None:
             self._workers.close()
 
 
 class OperatorDriver(Driver):
-    """The whole `IntervalJoin`: stores columns, hashes, partitions, joins, materialises pairs."""
+    """Runs the whole `IntervalJoin`: it stores columns, hashes, partitions, joins, materialises."""
 
     def __init__(self, kernel: str, feed: BeatFeed, threads: int) -> None:
         window, link = feed.pool.window, Link(_ROW, "ts")
@@ -164,7 +167,7 @@ class OperatorDriver(Driver):
         self._output = self._operator.run(self._beat, flows).batch
 
     def pairs(self) -> tuple[Int64s, Int64s]:
-        """The output's times: a tuple's time is its number."""
+        """The pairs of the last step: the output's times, since a tuple's time is its number."""
         return self._output["r_ts"].values, self._output["s_ts"].values
 
     def state_bytes(self) -> int:
@@ -172,12 +175,12 @@ class OperatorDriver(Driver):
         return self._operator.state_bytes()
 
     def close(self) -> None:
-        """End the workers."""
+        """Stop the worker threads."""
         self._workers.close()
 
 
 def wake(driver: Driver) -> None:
-    """Join beats for WAKING_S, for at most half a period, without counting them."""
+    """Wake the worker threads: join uncounted beats for WAKING_S, or for half a period."""
     beats, until = 0, time.perf_counter() + WAKING_S
     while driver.feed.ready() and 2 * beats + 2 <= driver.feed.beats:
         driver.step()
@@ -187,16 +190,18 @@ def wake(driver: Driver) -> None:
 
 
 def cpu_time_s() -> float:
-    """The CPU time of this process's threads up to now.  `time.process_time` adds that of a thread
-    on another core up only when it sleeps, or at a tick."""
+    """CPU time of this process's threads so far (s).
+
+    `time.process_time` lags: it includes a thread on another core only after a tick or a sleep.
+    """
     clocks = (time.pthread_getcpuclockid(t.ident) for t in threading.enumerate() if t.ident)
     return sum(time.clock_gettime(clock) for clock in clocks)
 
 
 def section(driver: Driver, seconds: float, rows: int, most_s: float) -> Section:
-    """Join beats until `seconds` have passed and `rows` a side have come, or `most_s` have passed.
+    """Measure beats until `seconds` and `rows` tuples a side are reached, or `most_s` seconds.
 
-    Before the clock starts, and after each time it stood, some uncounted beats wake the threads.
+    Uncounted beats wake the threads at the start and after each pause of the measurement.
     """
     feed, done = driver.feed, False
     beats = pairs = 0
@@ -205,20 +210,20 @@ def section(driver: Driver, seconds: float, rows: int, most_s: float) -> Section
         if not feed.ready():
             feed.turn()
         wake(driver)
-        cpu_before = cpu_time_s() - cpu_s - driver.apart_cpu_s
-        before = time.perf_counter() - wall_s - driver.apart_s
+        cpu_before = cpu_time_s() - cpu_s - driver.excluded_cpu_s
+        before = time.perf_counter() - wall_s - driver.excluded_s
         while feed.ready() and not done:
             pairs += driver.step()
             beats += 1
-            wall_s = time.perf_counter() - before - driver.apart_s
+            wall_s = time.perf_counter() - before - driver.excluded_s
             done = wall_s >= most_s or (wall_s >= seconds and beats * feed.batch >= rows)
-        cpu_s = cpu_time_s() - cpu_before - driver.apart_cpu_s
+        cpu_s = cpu_time_s() - cpu_before - driver.excluded_cpu_s
     return Section(2 * beats * feed.batch, pairs, wall_s, cpu_s)
 
 
 def check(driver: Driver, beats: int) -> bool:
-    """Whether the next beats' pairs are those of the independent computation."""
-    feed, found = driver.feed, PairDigest()
+    """Whether the pairs of the next `beats` beats equal those of the reference join."""
+    feed, digest = driver.feed, PairDigest()
     if not feed.ready():
         feed.turn()
     first = feed.start
@@ -226,15 +231,19 @@ def check(driver: Driver, beats: int) -> bool:
         if not feed.ready():
             feed.turn()
         driver.step()
-        found.add(*driver.pairs())
-    return found == expected(feed.pool, first, first + beats * feed.batch)
+        digest.add(*driver.pairs())
+    return digest == expected(feed.pool, first, first + beats * feed.batch)
 
 
 def measure(
     make: Callable[[], Driver], effort: Effort, limit_of: Callable[[float], Limit] | None = None
 ) -> dict[str, Any]:
-    """The medians of the repeats, the matches a tuple, and whether the results are exact; with
-    `limit_of`, which gives the roofline for a number of matches a tuple, also its speed in turn."""
+    """Measure one configuration; returns its figures.
+
+    They hold medians over the sections, the matches a tuple, and whether the results are exact.
+    `limit_of` returns the roofline for a number of matches a tuple; with it the figures also hold
+    the roofline's speed and the fraction of it.
+    """
     driver = make()
     feed = driver.feed
     try:

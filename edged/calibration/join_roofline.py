@@ -1,7 +1,7 @@
-"""The roofline beside a member of `edged bench join`: the unavoidable memory accesses alone.
+"""The roofline of `edged bench join`: the speed of the unavoidable memory accesses of a join.
 
-`kernels.cpu.roofline` defines them.  Here it gets the records, windows, threads and matches a tuple
-of a configuration, and is measured in turn with the member.
+`kernels.cpu.roofline` defines the accesses. This module runs it with the records, windows, threads
+and matches a tuple of a configuration. Its sections alternate with those of the measured kernel.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from kernels.cpu.partition import PARTITIONS
 
 AHEADS = (0, 8, 16, 32, 64)
 ROUNDS = 3
-"""Tries of each distance, of which the fastest counts."""
+"""Sections for each prefetching distance; the fastest counts."""
 HEADS_BYTES = 32
-"""Heads for a row of one side: four chains, two heads of four bytes each."""
+"""Bytes of heads for a row of one side: four chains with two heads of four bytes each."""
 FLOOR_CHUNK = 1 << 20
 """Tuples between two reads of the clock."""
 
 
 @dataclass(frozen=True)
 class Effort:
-    """How long to measure: the least length of a section, and their number."""
+    """The effort of a measurement: least length of a section (s), and number of sections."""
 
     seconds: float
     repeats: int
@@ -61,7 +61,10 @@ class Floor:
         self._ranges = list(pairwise(cut(counts.sum(axis=0), threads)))
 
     def _lay_out(self, counts: Int64s) -> None:
-        """Rings of both sides (`counts`: each partition's share) and heads, all touched once."""
+        """Allocate the rings of both sides and the heads, and write to every page of them.
+
+        `counts` has the rows of each side and partition in a period.
+        """
         pool, batch = self._feed.pool, self._feed.batch
         entries = np.maximum(2, -(-counts * (pool.window + batch) // pool.period))
         lines = -(-HEADS_BYTES * entries.max(axis=0) // roofline.LINE)
@@ -81,7 +84,7 @@ class Floor:
             self._state[:, roofline.NEXT + side] = np.minimum(filled, entries[side] - 1)
 
     def section(self, ahead: int, seconds: float) -> float:
-        """Tuples per second, both streams."""
+        """Tuples/s of both streams, over at least `seconds`."""
         beats, batch = self._feed.beats, self._feed.batch
         chunk = max(1, FLOOR_CHUNK // (2 * batch))
         tuples, wall_s, before = 0, 0.0, time.perf_counter()
@@ -99,7 +102,7 @@ class Floor:
         return tuples / wall_s
 
     def apart(self, ahead: int, seconds: float) -> float:
-        """The same with threads that never wait for each other: the limit of the hardware."""
+        """Tuples/s of both streams with independent threads: the limit of the hardware."""
         feed = self._feed
         total = sum(int(counts.sum()) for counts in feed.counts)
 
@@ -118,16 +121,17 @@ class Floor:
         return sum(rates)
 
     def close(self) -> None:
-        """End the workers."""
+        """Stop the worker threads."""
         self._workers.close()
 
 
 @dataclass(frozen=True)
 class Turn:
-    """A section of the roofline; and the same with threads that never wait for each other."""
+    """Speeds of one section of the roofline."""
 
     tuples_per_s: float
     apart_tuples_per_s: float
+    """The same with independent threads."""
 
 
 class Limit:
@@ -146,12 +150,12 @@ class Limit:
         self.ahead = AHEADS[fastest.index(max(fastest))]
 
     def turn(self) -> Turn:
-        """Measure once."""
+        """Measure one section, and with several threads also one of independent threads."""
         together = self._floor.section(self.ahead, self._seconds)
         if self._threads == 1:
             return Turn(together, together)
         return Turn(together, self._floor.apart(self.ahead, self._seconds))
 
     def close(self) -> None:
-        """End the workers."""
+        """Stop the worker threads."""
         self._floor.close()

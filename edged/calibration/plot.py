@@ -1,4 +1,4 @@
-"""A calibration over clocks, as text and as a picture."""
+"""A calibration over clocks, as text and as a figure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MILLION = 1_000_000
 
 
 def outline(energy: EnergyCalibration) -> list[str]:
-    """Lines for people: what was found for each kernel, and on what it rests."""
+    """Lines of text: the candidates, the optimum and the fitted laws of each kernel, and notes."""
     kind = "simulated " if energy.simulated else ""
     lines = [f"{kind}{energy.board}, power by {energy.meter}"]
     for name, kernel in energy.kernels.items():
@@ -41,17 +41,17 @@ def outline(energy: EnergyCalibration) -> list[str]:
 
 
 def _pays(energy: EnergyCalibration, name: str) -> str:
-    """From which races on setting the clock pays, where it is known what that takes."""
-    told = energy.kernels[name].write_us
-    us = energy.write_us if told is None else told
+    """The smallest race for which setting the clock pays, and the time of setting it."""
+    own_us = energy.kernels[name].write_us
+    us = energy.write_us if own_us is None else own_us
     pays = energy.pays_from(name)
     if pays is None:
         return "setting the clock never pays"
     if not us:
-        return "what setting the clock takes is not known, so neither is for which races it pays"
+        return "the time to set the clock is unknown, so the smallest race for which it pays is too"
     return (
-        f"setting the clock pays from {pays} tuples a race on; it takes {us:.0f} µs, and as much to"
-        " let go"
+        f"setting the clock pays from {pays} tuples a race on; it takes {us:.0f} µs to set and as"
+        " long to release"
     )
 
 
@@ -67,8 +67,8 @@ def _line(c: Candidate, best: bool) -> str:
 def draw(energy: EnergyCalibration, path: Path) -> None:
     """Write the figure as PNG: throughput, power and energy per million tuples over the clock.
 
-    One row for each device.  Dots are measured clocks, lines the fitted laws, dotted lines the
-    clock left to the kernel.  Energy includes the writes of the clock.
+    One row for each device. Dots are measured clocks, solid lines the fitted laws, dotted lines the
+    clock left to the kernel's governor. Energy includes setting and releasing the clock.
     """
     devices = list(dict.fromkeys(kernel.device for kernel in energy.kernels.values()))
     figure, rows = new_figure(len(devices), 3, 3.9 * len(devices), squeeze=False)

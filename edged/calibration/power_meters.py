@@ -1,8 +1,9 @@
-"""Who tells the watts of a calibration, and how hot it is: the meters of a board or of its GPU.
+"""The meters of a calibration: power of the board or its GPU, clocks, and temperatures.
 
-A kernel of the CPU is measured by the whole input.  So is one of a GPU that shares it.  A GPU of
-its own has a sensor of its own (NVML): where the whole is RAPL's, which ends at the processors, the
-GPU's joules are added to it; where nothing tells a whole, they are all there is.
+A kernel of the CPU, or of a GPU that shares the board's supply, is measured by the whole input. A
+discrete GPU has its own sensor (NVML). If the whole input is measured by RAPL, which covers the
+processors only, the GPU's energy is added. Without a meter of the whole input, the GPU's energy is
+the only figure.
 """
 
 from __future__ import annotations
@@ -19,60 +20,63 @@ from governors.meters.sampler import Sampler
 from governors.sysfs import Sysfs
 
 FAKE_ZONES = ("PMIC-Die",)
-"""Always read 50 or 100 °C (hardware.md section 1.5)."""
+"""Thermal zones that always read 50 or 100 °C (docs/hardware.md)."""
 ZONES = "/sys/class/thermal"
-APART = ("nvml", "nvml:watts")
-"""Meters of GPUs that are devices of their own."""
+DISCRETE_GPU_METERS = ("nvml", "nvml:watts")
+"""Meters of discrete GPUs."""
 PROCESSORS_ONLY = "rapl"
+"""Meter whose whole input is that of the processors."""
 
 
-def rails_apart(meters: Sequence[Meter]) -> tuple[Key, ...]:
-    """The rails of GPUs that are devices of their own."""
-    return tuple((m.name, rail.name) for m in meters if m.name in APART for rail in m.rails)
+def discrete_gpu_rails(meters: Sequence[Meter]) -> tuple[Key, ...]:
+    """The rails of discrete GPUs."""
+    return tuple(
+        (m.name, rail.name) for m in meters if m.name in DISCRETE_GPU_METERS for rail in m.rails
+    )
 
 
 @dataclass(frozen=True)
 class Watts:
-    """What tells the watts while one device works."""
+    """The source of the power while one device works."""
 
     sampler: Sampler
     whole: Whole | None
-    """Measured or simulated; None: nothing tells it."""
-    beside: tuple[Key, ...] = ()
-    """Rails to add to it."""
+    """The whole input, measured or simulated; None if no meter covers it."""
+    extra: tuple[Key, ...] = ()
+    """Rails whose energy is added to that of the whole input."""
 
     @classmethod
-    def of(cls, sampler: Sampler, device: str, apart: tuple[Key, ...]) -> Watts:
-        """For kernels of a device; `apart`: rails of GPUs that are devices of their own."""
-        told = [w for w in sampler.wholes if w.provenance is not Provenance.MODELLED]
-        whole = told[0] if told else None
-        ends_early = whole is None or whole.keys[0][0] == PROCESSORS_ONLY
-        return cls(sampler, whole, apart if device != "cpu" and ends_early else ())
+    def of(cls, sampler: Sampler, device: str, gpu_rails: tuple[Key, ...]) -> Watts:
+        """The source for kernels of a device. `gpu_rails` are the rails of discrete GPUs."""
+        wholes = [w for w in sampler.wholes if w.provenance is not Provenance.MODELLED]
+        whole = wholes[0] if wholes else None
+        excludes_gpu = whole is None or whole.keys[0][0] == PROCESSORS_ONLY
+        return cls(sampler, whole, gpu_rails if device != "cpu" and excludes_gpu else ())
 
     @property
     def provenance(self) -> Provenance | None:
-        """Of the watts; None where there are none."""
+        """Provenance of the power; None without a meter."""
         if self.whole is not None:
             return self.whole.provenance
-        return Provenance.MEASURED if self.beside else None
+        return Provenance.MEASURED if self.extra else None
 
     @property
     def name(self) -> str:
-        """For people: which sensors, and what they cover; empty where there is none."""
+        """Display name: the sensors and what they cover; empty without a meter."""
         parts = [] if self.whole is None else [f"{self.whole.name} ({self.whole.covers})"]
-        if self.beside:
-            rails = " + ".join(rail for _, rail in self.beside)
-            lack = "" if parts else ", nothing else of the machine"
-            parts.append(f"{rails} (NVML: the GPU's card{lack})")
+        if self.extra:
+            rails = " + ".join(rail for _, rail in self.extra)
+            only = "" if parts else " only"
+            parts.append(f"{rails} (NVML: the GPU's card{only})")
         return " + ".join(parts)
 
     def since(self, mark: Mapping[Key, RailEnergy]) -> float | None:
-        """Mean watts since `sampler.totals` were `mark`; None where one of the parts has none."""
+        """Mean power (W) since `sampler.totals` were `mark`; None if a part has no reading."""
         parts = []
         if self.whole is not None:
             parts.append(self.sampler.input_energy(mark))
-        energies = self.sampler.energies(mark) if self.beside else {}
-        parts += [energies.get(key) for key in self.beside]
+        energies = self.sampler.energies(mark) if self.extra else {}
+        parts += [energies.get(key) for key in self.extra]
         watts = [None if energy is None else _mean(energy) for energy in parts]
         known = [w for w in watts if w is not None]
         return sum(known) if known and len(known) == len(watts) else None
@@ -86,18 +90,19 @@ def _mean(energy: RailEnergy) -> float | None:
 
 
 def clock_hz(sysfs: Sysfs, knob: Knob) -> int | None:
-    """The clock that a knob's domain runs at now; None where that is not told, or gated."""
+    """The current clock (Hz) of a knob's domain; None if it cannot be read or is gated."""
     if knob.current_path:
-        told = sysfs.get_int(knob.current_path)
-        return told * knob.unit_hz if told else None
+        value = sysfs.get_int(knob.current_path)
+        return value * knob.unit_hz if value else None
     if readable(knob.max_path):
         return None
-    found: int | None = _scheme(knob).clock_hz(knob.max_path)
-    return found
+    hz: int | None = _scheme(knob).clock_hz(knob.max_path)
+    return hz
 
 
 def hottest(sysfs: Sysfs, knobs: Sequence[Knob] = ()) -> tuple[str, float] | None:
-    """The hottest zone or device of `knobs` and its °C; None where none tells one."""
+    """Name and temperature (°C) of the hottest thermal zone or device of `knobs`; None without a
+    sensor."""
     found = []
     for zone in sysfs.list(ZONES):
         kind = sysfs.get(f"{ZONES}/{zone}/type")

@@ -1,8 +1,8 @@
-"""The board that `edged calibrate` works on: the real one, a fixture tree, or a simulated one.
+"""The board of `edged calibrate`: the real one, a fixture tree, or a simulated one.
 
-Who calibrates owns the board's CPU clocks, and those of the GPU where kernels run there, with the
-same journal as the daemon: both at once cannot be, and what a killed calibration left is restored
-by the next one, by the next daemon or by `edged governor restore`.
+A calibration owns the board's CPU clocks, and those of its GPU if kernels run there. It uses the
+journal of the daemon, so the two exclude each other. After a killed calibration the next one, the
+next daemon or `edged governor restore` restores the clocks.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from edged.calibration.operating_points import (
     Site,
     settable,
 )
-from edged.calibration.power_meters import rails_apart
+from edged.calibration.power_meters import discrete_gpu_rails
 from edged.calibration.workloads import (
     MODELLED,
     ClockBench,
@@ -55,28 +55,28 @@ from governors.simulated.kernel import open_root
 from governors.sysfs import Sysfs
 
 WINDOW, UNITS = 100_000, 131_072
-"""Tuples a side of the window, and of both sides of a beat."""
+"""Tuples a side of the window, and tuples of a beat (both sides)."""
 SHARE_MAX = 0.01
-"""Of a core, that reading meters may take; more than in the daemon, since this is soon over."""
+"""Share of a core for reading meters, more than in the daemon since a calibration is short."""
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What is asked for."""
+    """The request of one calibration."""
 
     board: str
-    """A board's tree (`/`), or `simulated:NAME`."""
+    """The root of a board's file tree (`/`), or `simulated:NAME`."""
     journal: Path
     helper: Path
     members: Sequence[type[WindowJoin]]
     threads: int
     bounds: CalibrationLimits
-    """Of all members together."""
+    """Limits for all kernels together."""
     meters: MeterSettings = field(default_factory=MeterSettings)
 
 
 def why_fixed(root: str, helper: Path) -> str:
-    """Why no CPU clock may be set below `root`; empty where one may."""
+    """The reason why no CPU clock below `root` can be set; empty if one can."""
     sysfs = open_root(root)
     knobs = _knobs(sysfs, "cpu")
     with closing(choose_writer(sysfs, knobs, helper)) as writer:
@@ -86,10 +86,10 @@ def why_fixed(root: str, helper: Path) -> str:
 
 
 def calibrate_board(asked: Asked, say: Say = lambda *_: None) -> EnergyCalibration:
-    """Measure every kernel at every clock of its device.  Clocks are as before when it returns or
-    raises.  Members whose device is not there are left out, and the notes say so.
+    """Measure every kernel at every clock of its device.
 
-    Raises ConfigError and GovernorError.
+    Restores the clocks before it returns or raises. Kernels without a device are left out, with a
+    note. Raises ConfigError and GovernorError.
     """
     with ExitStack() as stack:
         if asked.board.startswith(PREFIX):
@@ -101,7 +101,7 @@ def calibrate_board(asked: Asked, say: Say = lambda *_: None) -> EnergyCalibrati
 
 @dataclass
 class _Opened:
-    """A board with everything that is needed."""
+    """A board that is ready for calibration: its clocks, meters, benches and notes."""
 
     name: str
     site: Site
@@ -110,7 +110,7 @@ class _Opened:
     benches: Sequence[Callable[[], ClockBench]]
     notes: Sequence[str]
     write_us: Mapping[str, float] | None = None
-    """What setting the clocks of a device takes (0: not known); None: it is measured."""
+    """Time to set the clocks of a device (µs; 0: unknown). None: it is measured."""
 
     def calibrate(self, bounds: CalibrationLimits, say: Say) -> EnergyCalibration:
         with ExitStack() as stack:
@@ -122,9 +122,9 @@ class _Opened:
             )
             run.notes += self.notes
             if self.write_us is not None and 0 in self.write_us.values():
-                run.notes.append("what setting a clock takes here is not known: counted as nothing")
+                run.notes.append("the time to set a clock is unknown and counted as 0")
             if why:
-                run.notes.append(f"no clock can be set, so it is the one there is: {why}")
+                run.notes.append(f"no clock can be set, so only the current one is measured: {why}")
             kernels = {}
             for make in self.benches:
                 with closing(make()) as bench:
@@ -133,36 +133,38 @@ class _Opened:
             if not run.meter.startswith("no meter") or self.site.simulated:
                 notes = run.notes
             else:
-                notes = [*run.notes, "power is modelled: no sensor tells the whole input"]
+                notes = [*run.notes, "power is modelled: no sensor measures the whole input"]
             return EnergyCalibration(
                 self.name, self.site.simulated, run.meter, WINDOW, self._write_us(ours, "cpu"),
                 tuple(notes), kernels,
             )  # fmt: skip
 
     def _run(self, run: OppCalibration, bench: ClockBench, ours: Ownership | None) -> KernelCurve:
-        found = run.run(bench)
+        curve = run.run(bench)
         if bench.device == "cpu":
-            return found
+            return curve
         if bench.times_from is Provenance.SIMULATED and not self.site.simulated:
             run.notes.append(
-                f"{bench.kernel} ran in numba's CUDA simulator: no GPU takes its times"
+                f"{bench.kernel} ran in numba's CUDA simulator: its times are not those of a GPU"
             )
-        return replace(found, write_us=self._write_us(ours, bench.device))
+        return replace(curve, write_us=self._write_us(ours, bench.device))
 
     def _write_us(self, ours: Ownership | None, device: str) -> float:
-        """What setting a device's clocks takes; a lock of NVML cannot be read back, so that what
-        it takes is known from those that were made."""
+        """Time to set a device's clocks (µs).
+
+        An NVML lock cannot be read back, so its time is that of the locks set so far.
+        """
         if self.write_us is not None:
             return self.write_us.get(device, 0.0)
         owner, knobs = settable(ours, self.site.of_device(device))
         if owner is None:
             return 0.0
-        kept = {k.name: owner.costs.get(k.name) for k in knobs if not readable(k.max_path)}
-        costs = [kept[k.name] if k.name in kept else owner.measure(k) for k in knobs]
+        locks = {k.name: owner.costs.get(k.name) for k in knobs if not readable(k.max_path)}
+        costs = [locks[k.name] if k.name in locks else owner.measure(k) for k in knobs]
         return sum(cost.usual_us for cost in costs if cost is not None)
 
     def _own(self, stack: ExitStack) -> tuple[Ownership | None, str]:
-        """Ownership of the knobs, or why there is none."""
+        """Ownership of the knobs, or None and the reason."""
         knobs = (*self.site.knobs, *self.site.gpu_knobs)
         if not knobs:
             return None, self.writer.why
@@ -182,7 +184,7 @@ def _real(asked: Asked) -> Iterator[_Opened]:
     board = detect(sysfs)
     members, notes = runnable(asked.members)
     if not members:
-        raise ConfigError(f"no kernel that was asked for can run here: {'; '.join(notes)}")
+        raise ConfigError(f"none of the requested kernels can run here: {'; '.join(notes)}")
     on_gpu = any(member.device != "cpu" for member in members)
     knobs, gpu_knobs = _knobs(sysfs, "cpu"), _knobs(sysfs, "gpu") if on_gpu else ()
     found = survey(sysfs, board, asked.meters)
@@ -191,10 +193,10 @@ def _real(asked: Asked) -> Iterator[_Opened]:
     writing = choose_writer(sysfs, (*knobs, *gpu_knobs), asked.helper)
     with closing(writing) as writer, closing(sampler):
         site = Site(sysfs, knobs, sampler, tariff, False, _step_w(found.meters), gpu_knobs,
-                    rails_apart(found.meters))  # fmt: skip
+                    discrete_gpu_rails(found.meters))  # fmt: skip
         benches = [_bench(member, asked.threads) for member in members]
         if on_gpu and not gpu_knobs:
-            notes.append("no clock of the GPU is found here: it is the one that its governor gives")
+            notes.append("no clock of the GPU can be set: its own governor chooses it")
         yield _Opened(board.name, site, writer, asked.journal, benches, notes)
 
 
@@ -226,18 +228,18 @@ def _simulated(asked: Asked) -> Iterator[_Opened]:
 def _modelled(
     names: Sequence[str], board: SimulatedBoard, clock: VirtualClock
 ) -> list[Callable[[], ClockBench]]:
-    """Those whose times are modelled on a simulated board, the CPU's first."""
-    made: list[Callable[[], ClockBench]] = []
+    """Benches for the kernels with modelled times on a simulated board, the CPU's first."""
+    benches: list[Callable[[], ClockBench]] = []
     if MODELLED in names:
-        made.append(lambda: SimulatedBench(board, clock, WINDOW, UNITS))
+        benches.append(lambda: SimulatedBench(board, clock, WINDOW, UNITS))
     for name in names:
         if name in gpu.offered(board.profile):
-            made.append(partial(SimulatedGpuBench, name, board, clock, WINDOW, UNITS))
-    if not made:
+            benches.append(partial(SimulatedGpuBench, name, board, clock, WINDOW, UNITS))
+    if not benches:
         offered = ", ".join((MODELLED, *gpu.offered(board.profile)))
         raise ConfigError(f"--kernel: on a simulated {board.profile.name} times are modelled for"
                           f" {offered} only")  # fmt: skip
-    return made
+    return benches
 
 
 def _bench(member: type[WindowJoin], threads: int) -> Callable[[], ClockBench]:
@@ -245,20 +247,23 @@ def _bench(member: type[WindowJoin], threads: int) -> Callable[[], ClockBench]:
 
 
 def _step_w(meters: Sequence[Meter]) -> float:
-    """Of the rails that tell the whole input."""
+    """Smallest step (W) of the rails of the whole input; 0 if unknown."""
     keys = next((w.keys for w in wholes(meters)), ())
     return sum(m.steps_w.get(rail, 0.0) for m in meters for name, rail in keys if name == m.name)
 
 
 def _knobs(sysfs: Sysfs, kind: str) -> tuple[Knob, ...]:
-    """Of the clocks of the CPU, or of the GPU that kernels run on: NVML's locks among them, which a
-    daemon sets only where it is told to, and not those of video engines."""
-    found = [k for k in discover(sysfs, detect(sysfs)) if k.kind == kind]
-    locks = [k for k in found if not readable(k.max_path)]
-    mine = [k for k in found if not k.optional] or locks
+    """The knobs of the CPU's clocks, or of the clocks of the GPU that runs kernels.
+
+    Optional knobs such as video engines are excluded. NVML locks are optional too, but are used if
+    there is no other knob. Among several GPUs the current one counts.
+    """
+    knobs = [k for k in discover(sysfs, detect(sysfs)) if k.kind == kind]
+    locks = [k for k in knobs if not readable(k.max_path)]
+    used = [k for k in knobs if not k.optional] or locks
     if len(locks) > 1:
-        mine = [k for k in locks if k.max_path.endswith(current_uuid())]
-    return tuple(mine)
+        used = [k for k in locks if k.max_path.endswith(current_uuid())]
+    return tuple(used)
 
 
 def _may(writer: Writer, knob: Knob) -> bool:

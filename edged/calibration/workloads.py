@@ -1,10 +1,14 @@
-"""What `edged calibrate` runs at each clock: beats of a join, on this machine or on a modelled one.
+"""Workloads of `edged calibrate`: beats of a join, on this machine or on a simulated board.
 
-A bench knows the time, runs beats and rests.  `RealBench` runs the kernel itself, on the CPU or on
-a GPU, on the wall's clock.  `SimulatedBench` charges a simulated board with what a beat is modelled
-to take (the law and the figures of `edged.simulate.work`, which were measured once and frozen), in
-virtual time; `SimulatedGpuBench` does so for its GPU (`edged.simulate.gpu`), which no kernel has
-run on.  Where kernels ran in numba's CUDA simulator, `times_from` says so as well.
+A bench has a clock, runs beats and rests.
+
+    RealBench           runs the kernel on this machine's CPU or GPU, in real time
+    SimulatedBench      charges a simulated board with the modelled cost of a beat, in virtual time
+                        (law and frozen figures of `edged.simulate.work`)
+    SimulatedGpuBench   the same for the board's GPU (`edged.simulate.gpu`), whose figures come from
+                        data sheets
+
+`times_from` is SIMULATED for a simulated board, and for kernels in numba's CUDA simulator.
 """
 
 from __future__ import annotations
@@ -28,45 +32,45 @@ from governors.simulated.clocks import look
 from kernels.cuda import gpu
 
 MODELLED = "chain"
-"""The kernel whose service time is known as a law."""
+"""The kernel of the CPU with a modelled service time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Burst:
-    """Some beats in one go."""
+    """The times of several consecutive beats."""
 
     us: float
-    """Of all of them, on the clock."""
+    """Time on the bench's clock."""
     cpu_us: float
-    """Of all threads."""
+    """CPU time of all threads."""
 
 
 class ClockBench(Protocol):
-    """Runs beats of `units` tuples (both sides)."""
+    """A workload that runs beats of `units` tuples (both sides)."""
 
     kernel: str
     device: str
     """cpu or cuda."""
     units: int
     burst_us: float
-    """How long a burst without a pause should be."""
+    """Intended time of a burst without a pause."""
     times_from: Provenance
 
     def now_us(self) -> int:
-        """Monotonic time."""
+        """Monotonic time (µs)."""
 
     def burst(self, beats: int) -> Burst:
-        """Run so many beats, one after the other."""
+        """Run `beats` consecutive beats."""
 
     def rest(self, us: float) -> None:
-        """Do nothing for so long."""
+        """Idle for `us` µs."""
 
     def close(self) -> None:
-        """Give up threads and memory."""
+        """Release threads and memory."""
 
 
 class RealBench:
-    """The kernel itself, on windows that are full; uniform keys, one match a hundred tuples."""
+    """The kernel on this machine: full windows, uniform keys, one match a hundred tuples."""
 
     burst_us = 20_000.0
 
@@ -82,7 +86,7 @@ class RealBench:
         return time.monotonic_ns() // 1000
 
     def burst(self, beats: int) -> Burst:
-        """Run them; while records of the next period are made, the clock stands."""
+        """Run `beats` beats. Preparing the records of the next period is not measured."""
         feed, spent_ns, cpu_ns = self._driver.feed, 0, 0
         for _ in range(beats):
             if not feed.ready():
@@ -95,29 +99,29 @@ class RealBench:
         return Burst(spent_ns / 1e3, max(least_ns, cpu_ns) / 1e3)
 
     def rest(self, us: float) -> None:
-        """Sleep."""
+        """Sleep for `us` µs."""
         time.sleep(max(0.0, us) / 1e6)
 
     def close(self) -> None:
-        """End the workers."""
+        """Stop the worker threads."""
         self._driver.close()
 
 
 class VirtualClock:
-    """The time of a simulated board."""
+    """The virtual time of a simulated board (µs)."""
 
     def __init__(self) -> None:
         self.now_us = 0
 
     def __call__(self) -> int:
-        """Now."""
+        """The current virtual time (µs)."""
         return self.now_us
 
 
 class SimulatedBench:
-    """Beats as they are modelled, served by a simulated board at the clocks that its tree allows.
+    """Modelled beats of `chain`, served by a simulated board at the clocks in its tree.
 
-    `board` and this bench share `clock`.
+    The board and the bench share `clock`.
     """
 
     kernel = MODELLED
@@ -132,11 +136,11 @@ class SimulatedBench:
         self._beat = modelled_beat(board.profile, window, units, cores)
 
     def now_us(self) -> int:
-        """Virtual time."""
+        """Virtual time (µs)."""
         return self._clock.now_us
 
     def burst(self, beats: int) -> Burst:
-        """Charge the board with them, and let time pass until it is done."""
+        """Charge the board with `beats` beats, and advance time until it has served them."""
         one, began_us = self._beat, self._clock.now_us
         work = BoardWork(one.cycles * beats, one.memory_bytes * beats, one.cores, wakeups=1.0)
         self._board.advance(began_us, work)
@@ -145,23 +149,25 @@ class SimulatedBench:
         return Burst(us, us * one.cores)
 
     def _finish(self) -> None:
-        """Let time pass until nothing is left to do."""
-        while (left_us := max(self._board.backlog_us, self._board.gpu_backlog_us)) >= 1.0:
-            self._clock.now_us += math.ceil(left_us)
+        """Advance time until the board has no backlog."""
+        while (backlog_us := max(self._board.backlog_us, self._board.gpu_backlog_us)) >= 1.0:
+            self._clock.now_us += math.ceil(backlog_us)
             self._board.advance(self._clock.now_us)
 
     def rest(self, us: float) -> None:
-        """Let time pass."""
+        """Advance time by `us` µs."""
         self._clock.now_us += max(0, math.ceil(us))
         self._board.advance(self._clock.now_us)
 
     def close(self) -> None:
-        """It holds nothing."""
+        """Do nothing: the bench owns no resources."""
 
 
 class SimulatedGpuBench(SimulatedBench):
-    """Beats of a kernel on a simulated board's GPU: the launches on a core, then the GPU's work,
-    for which that core waits."""
+    """Modelled beats of a kernel on a simulated board's GPU.
+
+    A core runs the launches, then waits for the GPU.
+    """
 
     device = "cuda"
 
@@ -173,7 +179,7 @@ class SimulatedGpuBench(SimulatedBench):
         self._cost = on_gpu.cost(board.profile, kernel)
 
     def burst(self, beats: int) -> Burst:
-        """Charge the board with them, and let time pass until it is done."""
+        """Charge the board with `beats` beats, and advance time until it has served them."""
         cost, began_us = self._cost, self._clock.now_us
         if cost.host is not None:
             launches = BoardWork(beats * cost.host.cycles, 0.0, cost.host.cores, wakeups=1.0)
@@ -190,15 +196,17 @@ class SimulatedGpuBench(SimulatedBench):
 
 
 def modelled_beat(board: BoardProfile, window: int, units: int, cores: int) -> BoardWork:
-    """What a beat of the join asks of a board.
+    """The work of one beat of the join for a simulated board.
 
-    What it waits for memory is the same time at every CPU clock; as bytes at the specified peak,
-    which is how a simulated board knows waiting, it stretches as the memory clock falls.
+    The memory stall does not depend on the CPU's clock. It is expressed as bytes at the board's
+    specified peak bandwidth, the unit of a simulated board, so it grows as the memory clock falls.
+    Raises ConfigError for a board whose cores have no cost model.
     """
     core = board.clusters[0].core.partition(" (")[0]
     if core not in CORES:
         raise ConfigError(
-            f"board {board.name}: cores {core!r} have no law; there are {', '.join(sorted(CORES))}"
+            f"board {board.name}: the simulator does not know cores {core!r};"
+            f" it knows {', '.join(sorted(CORES))}"
         )
     scale = HOST_WIDTH / CORES[core]
     a_beat, a_row = IntervalJoinPlan.cycles or (0.0, 0.0)

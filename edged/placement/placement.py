@@ -1,22 +1,29 @@
-"""Placement: which kernel, and so which processor, runs a join.  Sans-IO.
+"""Placement: the choice of the kernel, and so of the processor, that runs a join. Sans-IO.
 
-`edged calibrate` measures every kernel that the daemon may run on this machine: the time that a
-beat takes over the tuples in it and the tuples in the window.  That is a `KernelProfile`.  From it
-and from what the last beats were like a `Placer` picks the kernel that costs least energy among
-those whose race takes no more than half the latency tolerance (the bound of every race), and where
-none does, the fastest.  Without a profile, and where nothing is known to be better, it is `chain`.
+`edged calibrate` measures every kernel that the daemon may run on this machine: the time of a beat
+by the tuples in the beat and in the window. The result is a `KernelProfile`. From it and from the
+sizes of recent beats a `Placer` chooses:
 
-Energy is that of the board's cost model where there is one (`Prices`: all of the input above idle,
-with a GPU that is woken and stays powered; under a policy that plans, with the waits, clocks and
-sleeps that go best with each kernel).  Else it is `cpu_s x watts of a busy core + device_s x
-watts of the busy device`, with the watts of the calibration over clocks
-(`edged.calibration.operating_points`), at the cheapest clock, or as
-configured; `watts_from` says which.  Unknown watts are not guessed: CPU kernels are then compared
-by CPU time, and kernels on another device are chosen only where the tolerance cannot be met without
-them.
+    1. the kernel with least energy among those whose race fits half the latency tolerance (the
+       bound of every race)
+    2. the fastest kernel, if none fits
+    3. `chain`, without a profile
 
-Switching carries the window over (`IntervalJoin.switch`), which costs time itself.  So a switch
-must promise a tenth, twice in a row, and earn what it costs within REPAID_BEATS.
+Energy of a beat comes from one of these:
+
+    cost model    the board's `Prices`, if it has a model: the whole input above idle, including a
+                  GPU's wakeup and its powered time. Under a planning policy the price includes the
+                  best waits, clocks and sleep states for each kernel
+    watts         cpu_s x watts of a busy core + device_s x watts of the busy device. The watts come
+                  from the calibration over clocks (`edged.calibration.operating_points`), at the
+                  cheapest clock, or from the configuration; `watts_from` holds their provenance
+    CPU time      for kernels of the CPU, if watts are unknown. Kernels on another device are then
+                  chosen only if no kernel of the CPU fits the tolerance
+
+A switch carries the window over (`IntervalJoin.switch`), which takes time. So a switch must save a
+tenth of the energy, in two decisions in a row, and must repay its cost within REPAID_BEATS.
+
+The encoded profile:
 
     {"format": 1, "threads": n, "watts": {"cpu": W, "cuda": W},
      "watts_from": {"cpu": "measured"},
@@ -26,7 +33,7 @@ must promise a tenth, twice in a row, and earn what it costs within REPAID_BEATS
                         "times_from": "measured", "stalled": x}}}
 
 `us[i][j]` is the time of a beat of rows[j] tuples (both sides) at windows[i] tuples a side, at the
-device's clock of `clocks`, where that is known.
+device's clock in `clocks` if that is known.
 """
 
 from __future__ import annotations
@@ -46,16 +53,16 @@ AUTO = "auto"
 DEFAULT = "chain"
 MEASURED = "measured"
 DECIDE_BEATS = 64
-"""Beats from one decision to the next."""
+"""Beats between two decisions."""
 REPAID_BEATS = 4096
-"""A switch must save what it costs within so many beats."""
+"""Beats within which a switch must repay its cost."""
 GAIN = 0.9
-"""A switch is made to what costs at most this part of what runs now."""
+"""Largest cost of the new kernel relative to the running one, for a switch."""
 
 
 @dataclass(frozen=True)
 class Curve:
-    """A kernel's measured times; the axes are ascending."""
+    """A kernel's times over windows and beat sizes. Both axes are ascending."""
 
     device: str
     windows: tuple[int, ...]
@@ -64,15 +71,15 @@ class Curve:
     cpu_us: tuple[tuple[float, ...], ...]
     carry_us_per_tuple: float
     times_from: str = MEASURED
-    """measured; modelled by the board's figures; simulated where the kernel or its board was."""
+    """measured; modelled (from the board's figures); simulated (kernel or board was simulated)."""
     stalled: float = 0.0
-    """Of a GPU: the share of a row's time that its clock does not shorten."""
+    """Share of a row's time that does not depend on the GPU's clock; 0 for kernels of the CPU."""
 
     def cost(self, window: int, rows: int) -> Cost:
-        """What a beat costs, interpolated in the logarithms.
+        """The cost of a beat of `rows` tuples at a window, interpolated in the logarithms.
 
-        Outside of what was measured it is the nearest window; tuples beyond the largest beat cost
-        what those of that beat beyond the smallest one did.
+        Outside the measured range the nearest window counts. Tuples beyond the largest beat cost
+        the mean slope between the smallest and the largest beat.
         """
         at, x = _between(self.windows, window), _between(self.rows, rows)
         more = max(0, rows - self.rows[-1])
@@ -89,18 +96,20 @@ class Curve:
 
 @dataclass(frozen=True)
 class Cost:
-    """A beat's time, and the CPU time of all threads in it."""
+    """The wall time of a beat, and the CPU time of all its threads (µs)."""
 
     us: float
     cpu_us: float
 
 
 class Prices(Protocol):
-    """What beats take on this board (`governors.placement_prices.Placing`)."""
+    """Energy prices of this board (`governors.placement_prices.PlacementPrices`)."""
 
     def beat_j(self, part: KernelPart, instead: KernelPart | None) -> float | None:
-        """Joules above idle of a beat with a kernel `instead` of the one that runs, where that is
-        known; None where a part of it is not known."""
+        """Joules above idle of a beat with the kernel of `part`; None if a part of it is unknown.
+
+        `instead` describes the running kernel that it would replace; None if that is not known.
+        """
 
     def work_j(self, cpu_us: float) -> float:
         """Joules above idle of CPU time on one core."""
@@ -108,22 +117,24 @@ class Prices(Protocol):
 
 @dataclass(frozen=True)
 class KernelProfile:
-    """What was measured on this machine, and the configured watts."""
+    """The calibrated kernel times of a machine, and the watts of its devices."""
 
     threads: int
     kernels: Mapping[str, Curve]
     watts: Mapping[str, float] = field(default_factory=dict)
-    """By device (`cpu`: of one busy core); a device that is missing is not known."""
+    """Power above idle by device (`cpu`: of one busy core); unknown for a missing device."""
     watts_from: Mapping[str, str] = field(default_factory=dict)
-    """By device: measured, modelled, simulated; configured if missing."""
+    """Provenance of the watts by device: measured, modelled, simulated; configured if missing."""
     board: str = ""
-    """Whose times these are, as `governors.detect` names it; empty: not known."""
+    """The machine's board, as `governors.detect` names it; empty if unknown."""
     clocks: Mapping[str, int] = field(default_factory=dict)
-    """By device, the clock (Hz) that they are of, where that is known."""
+    """Clock (Hz) of the times, by device; a missing device's clock is unknown."""
 
     def joules(self, kernel: str, cost: Cost) -> float | None:
-        """A beat's energy; in core-seconds where no watts are known; None where that says nothing
-        about this kernel's device."""
+        """The energy of a beat in joules, or in core-seconds if no watts are known.
+
+        None for a kernel of another device without known watts.
+        """
         curve = self.kernels[kernel]
         if curve.device == "cpu":
             return cost.cpu_us / 1e6 * self.watts.get("cpu", 1.0)
@@ -132,8 +143,10 @@ class KernelProfile:
         return (cost.cpu_us * self.watts["cpu"] + cost.us * self.watts[curve.device]) / 1e6
 
     def part(self, kernel: str, window: int, rows: int) -> KernelPart:
-        """What a kernel takes of a beat, around `rows` tuples; a row more adds what it does from
-        half as many on."""
+        """The kernel's share of a beat of `rows` tuples.
+
+        The cost of one more row is the mean slope between half of `rows` and `rows`.
+        """
         curve, half = self.kernels[kernel], rows // 2
         cost = curve.cost(window, rows)
         each_us = (cost.us - curve.cost(window, half).us) / (rows - half)
@@ -164,7 +177,7 @@ class KernelProfile:
 
     @classmethod
     def decode(cls, text: str, where: str) -> KernelProfile:
-        """The inverse of `encode`.  Raises ConfigError that names `where` the text came from."""
+        """The inverse of `encode`. Raises ConfigError, whose message names the origin `where`."""
         try:
             document = json.loads(text)
             if document["format"] != FORMAT:
@@ -183,7 +196,7 @@ class KernelProfile:
 
 @dataclass(frozen=True)
 class Placement:
-    """A choice, and why; `us` and `joules` are of one beat, where they are known."""
+    """A choice and its reason. `us` and `joules` are those of one beat; None if unknown."""
 
     kernel: str
     why: str
@@ -200,11 +213,13 @@ def choose(
     prices: Prices | None = None,
     runs: str = "",
 ) -> Placement:
-    """The kernel for beats of `rows` tuples (both sides, at least one) at `window` tuples a side;
-    `runs`: the one that runs now, if any does."""
+    """The kernel for beats of `rows` tuples (both sides, at least one) at `window` tuples a side.
+
+    Kernels in `without` are excluded. `runs` is the running kernel, empty if there is none.
+    """
     known = [] if profile is None else [k for k in profile.kernels if k not in without]
     if profile is None or not known:
-        return Placement(DEFAULT, "the default: this machine was not calibrated")
+        return Placement(DEFAULT, "the default: this machine is not calibrated")
     costs = {k: profile.kernels[k].cost(window, rows) for k in known}
     instead = profile.part(runs, window, rows) if runs in profile.kernels else None
     joules = {k: _joules(profile, prices, k, window, rows, instead) for k in known}
@@ -236,22 +251,24 @@ class Placer:
 
     def __init__(self, profile: KernelProfile | None, latency_us: int, kernel: str) -> None:
         self.kernel = kernel
-        """What runs now."""
+        """The running kernel."""
         self.pinned = False
-        """Whether a person has chosen it."""
+        """Whether an operator has chosen the kernel."""
         self.problems: dict[str, str] = {}
-        """Kernels that could not be switched to, and why: they are not tried again."""
+        """Kernels whose switch failed, with the problem. They are not tried again."""
         self.prices: Prices | None = None
-        """The board's, where there is a cost model of it."""
+        """The board's energy prices; None without a cost model."""
         self.runs: KernelPart | None = None
-        """What the kernel that runs takes of a beat like the last ones, where it was measured."""
+        """The running kernel's share of a beat of the recent size; None without calibration."""
         self._profile, self._latency_us = profile, latency_us
         self._beats = self._rows = 0
         self._candidate = kernel
 
     def beat(self, rows: int, window: int) -> str | None:
-        """A beat took `rows` tuples and leaves `window` a side; the kernel to go on with, where
-        that is another."""
+        """Record a beat of `rows` tuples that leaves `window` tuples a side.
+
+        Returns the kernel to switch to, or None to stay.
+        """
         self._beats += rows > 0
         self._rows += rows
         if self._beats < DECIDE_BEATS:
@@ -268,14 +285,14 @@ class Placer:
         return wanted if switches else None
 
     def pin(self, kernel: str | None) -> None:
-        """A person chooses; None gives the choice back."""
+        """Pin a kernel by an operator's choice; None returns the choice to the placer."""
         self.pinned = kernel is not None
         if kernel is not None:
             self.kernel = self._candidate = kernel
             self.runs = None
 
     def refuse(self, kernel: str, running: str, problem: str) -> None:
-        """It could not be switched to."""
+        """Record that a switch to `kernel` failed and `running` stays."""
         self.problems[kernel] = problem
         self.kernel = self._candidate = running
         self.runs = None
@@ -294,7 +311,7 @@ class Placer:
         if best.joules is None:
             return self.kernel
         if now is None:
-            return best.kernel  # an unpriced kernel runs only if it is needed
+            return best.kernel  # a kernel without a price runs only if no other is in time
         carry_us = profile.kernels[best.kernel].carry_us_per_tuple * 2 * window
         carry = carry_us / 1e6 * profile.watts.get("cpu", 1.0)
         if self.prices is not None and carry_us:
@@ -304,9 +321,9 @@ class Placer:
 
 
 def outline(profile: KernelProfile | None, latency_us: int) -> list[str]:
-    """Lines for `edged explain`: what would run at which sizes of beat and window."""
+    """Lines for `edged explain`: the chosen kernel by size of beat and window."""
     if profile is None:
-        return [f"placement: {DEFAULT}; `edged calibrate` measures what is better here"]
+        return [f"placement: {DEFAULT}; run `edged calibrate` to find a better kernel"]
     lines = []
     for window in sorted({w for c in profile.kernels.values() for w in c.windows}):
         runs: list[tuple[int, str]] = []
@@ -320,9 +337,9 @@ def outline(profile: KernelProfile | None, latency_us: int) -> list[str]:
         if curve.times_from != MEASURED:
             lines.append(f"placement: the times of {name} are {curve.times_from}")
     for device, watts in profile.watts.items():
-        source = profile.watts_from.get(device, "told")
-        what = "a busy core" if device == "cpu" else f"busy {device}"
-        lines.append(f"placement takes {what} to draw {watts:.3g} W above idle ({source})")
+        source = profile.watts_from.get(device, "configured")
+        name = "a busy core" if device == "cpu" else f"a busy {device}"
+        lines.append(f"placement: {name} draws {watts:.3g} W above idle ({source})")
     return lines
 
 
@@ -341,21 +358,21 @@ def _curve(document: Mapping[str, Any]) -> Curve:
         float(document.get("stalled", 0.0)),
     )
     if not 0 <= curve.stalled <= 1:
-        raise ValueError(f"stalled is {curve.stalled}, which is no share")
+        raise ValueError(f"stalled is {curve.stalled}, not between 0 and 1")
     for values, least in ((curve.windows, 1), (curve.rows, 2)):
         if len(values) < least or list(values) != sorted({*values}) or values[0] < 1:
-            raise ValueError("an axis is too short or does not rise")
+            raise ValueError("an axis is too short or not ascending")
     for name, rows in (("us", curve.us), ("cpu_us", curve.cpu_us)):
         shape = [len(row) for row in rows]
         if shape != [len(curve.rows)] * len(curve.windows):
             raise ValueError(f"{name} is not {len(curve.windows)} x {len(curve.rows)}")
         if not all(math.isfinite(x) and x > 0 for row in rows for x in row):
-            raise ValueError(f"{name} holds a time that is none")
+            raise ValueError(f"{name} has a time that is not a positive number")
     return curve
 
 
 def _between(axis: Sequence[int], value: int) -> tuple[int, int, float]:
-    """The points beside `value` and how far it is from the first to the second, in logarithms."""
+    """The indices of the points around `value`, and its relative position in the logarithm."""
     right = bisect_left(axis, value)
     if right == 0:
         return 0, 0, 0.0
