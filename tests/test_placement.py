@@ -186,11 +186,14 @@ def test_a_profile_reads_back_as_it_was_written():
     [
         (lambda d: d.pop("kernels"), "kernels"),
         (lambda d: d.update(format=2), "format 2"),
-        (lambda d: d["kernels"]["chain"].update(windows=[5, 5]), "rise"),
-        (lambda d: d["kernels"]["chain"].update(windows=[]), "rise"),
+        (lambda d: d["kernels"]["chain"].update(windows=[5, 5]), "ascending"),
+        (lambda d: d["kernels"]["chain"].update(windows=[]), "ascending"),
         (lambda d: d["kernels"]["chain"].update(us=[[1.0]]), "us is not 2 x 2"),
-        (lambda d: d["kernels"]["chain"]["cpu_us"][0].__setitem__(0, math.nan), "cpu_us holds"),
-        (lambda d: d["kernels"]["chain"]["us"][0].__setitem__(0, 0), "us holds"),
+        (
+            lambda d: d["kernels"]["chain"]["cpu_us"][0].__setitem__(0, math.nan),
+            "cpu_us has a time",
+        ),
+        (lambda d: d["kernels"]["chain"]["us"][0].__setitem__(0, 0), "us has a time"),
         (lambda d: d.update(watts=[]), "profile"),
         (lambda d: d.update(kernels={"chain": 3}), "profile"),
     ],

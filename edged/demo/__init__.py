@@ -1,11 +1,10 @@
 """The demo: a real wind farm's records through every part of edged, as separate processes.
 
-sensors (one process a stream) ═► daemon ═► collector ─► landing ─► Spark ─► tables
+sensors (one process for each stream) ═► daemon ═► collector ─► landing ─► Spark ─► tables
 
-places     directories, ports and files of one run
-sensors    the two streams as their sensors would send them
-truth      what DuckDB computes from the raw files, and the comparison
-picture    the power curve
-screen     what is shown while it runs
-story      the run from beginning to end
+sensors    sends the two streams, one connection for each turbine
+truth      DuckDB's tables from the raw files, and the comparison
+picture    the figure of the power curve
+screen     the live display and the final tables
+story      the run from start to end
 """

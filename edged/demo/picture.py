@@ -14,14 +14,14 @@ RATED_KW = 2050
 BIN_M_S = 0.5
 """Width of a wind bin of the table `power_curve`."""
 READINGS_MIN = 5
-"""Bins with fewer readings are not drawn: their standard deviation is meaningless."""
+"""Bins with fewer readings are not drawn: their standard deviation has no meaning."""
 
 
 def draw(curve: pa.Table, months: list[tuple[str, float, float]], path: Path) -> None:
     """Write the figure as PNG.
 
-    `curve` is the finished table `power_curve`.  `months` holds, for each month, its name as
-    `YYYY-MM`, the energy of the turbines and the energy by the plant's meter, both in kWh.
+    `curve` is the finished table `power_curve`. `months` holds (month as `YYYY-MM`, energy of the
+    turbines in kWh, energy by the plant's meter in kWh).
     """
     figure, (left, right) = new_figure(1, 2, 4.4, width_ratios=(3, 2))
     _draw_curves(left, curve)
@@ -63,7 +63,7 @@ def _draw_months(axes: Any, months: list[tuple[str, float, float]]) -> None:
     axes.set_xticks(ticks, [_month(months[i][0]) for i in ticks])
     top = max((max(kwh) for _, *kwh in months), default=1.0) / 1000
     axes.set(ylabel="energy (MWh per month)", ylim=(0, 1.25 * top),
-             title="Energy beside the plant's own meter")  # fmt: skip
+             title="Energy, turbines and plant's meter")  # fmt: skip
     axes.legend(loc="upper left", ncols=2)
 
 

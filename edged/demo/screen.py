@@ -1,4 +1,4 @@
-"""What the demo shows while it runs, and the tables at its end."""
+"""The live display of the demo, and the tables at its end."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from edged.demo.truth import TableVerdict
 
 @dataclass
 class Scene:
-    """All that is shown; the story writes it, `render` draws it."""
+    """The state of the display. The story updates it, `render` draws it."""
 
     tuples_total: int
     daemon: dict[str, Any] = field(default_factory=dict)
@@ -28,7 +28,7 @@ class Scene:
     log: list[str] = field(default_factory=list)
 
     def say(self, line: str) -> None:
-        """Add a line to the story."""
+        """Add a line to the log, with the elapsed time."""
         self.log.append(f"[dim]{self.seconds:5.1f} s[/]  {line}")
 
     @property
@@ -39,7 +39,7 @@ class Scene:
 
     @property
     def late(self) -> int:
-        """Of them, those that came too late to count: none, where all goes well."""
+        """Late rows among them; 0 in a correct run."""
         jobs = self.daemon.get("jobs", {}).values()
         return sum(s["late"] for j in jobs for s in j["streams"].values())
 
@@ -50,33 +50,38 @@ class Scene:
         return sum(int(o.get("matches", 0)) for j in jobs for o in j["operators"].values())
 
     def _energy(self) -> list[RenderableType]:
-        """Power, clock, wakeups and joules per million tuples, with where they come from; now, and
-        on the mean since the daemon began, which at the end is what the run took."""
-        told = self.daemon.get("energy")
-        if told is None:
+        """Power, race clock, wakeups and joules per million tuples, with their provenance.
+
+        Current values, with the mean since the daemon's start in brackets.
+        """
+        energy = self.daemon.get("energy")
+        if energy is None:
             return []
-        watts, pair, wakes = told["watts"], told["joules_per_mtuple"], told["wakeups_per_s"]
-        raced = {int(hz): s for hz, s in told["race_clock_s"].items()}
+        watts, pair, wakes = energy["watts"], energy["joules_per_mtuple"], energy["wakeups_per_s"]
+        raced = {int(hz): s for hz, s in energy["race_clock_s"].items()}
         mhz = sum(hz * s for hz, s in raced.items()) / max(1e-9, sum(raced.values())) / 1e6
-        board, source = told["board"]["name"], "modelled" if watts is None else watts["provenance"]
+        board, source = (
+            energy["board"]["name"],
+            "modelled" if watts is None else watts["provenance"],
+        )
         figures = Table.grid(padding=(0, 2))
         for _ in range(5):
             figures.add_column(justify="right")
-        headings = ("power (mean)", "races at", "wakeups/s", "J a million tuples", board)
+        headings = ("power (mean)", "race clock", "wakeups/s", "J per million tuples", board)
         figures.add_row(*(f"[dim]{heading}" for heading in headings))
         above = None if pair is None else pair["above_idle"]
         figures.add_row(
-            ("?" if watts is None else f"[bold]{watts['input']:.2f}[/] W") + _mean_watts(told),
+            ("?" if watts is None else f"[bold]{watts['input']:.2f}[/] W") + _mean_watts(energy),
             f"[bold]{mhz:.0f}[/] MHz" if raced else "",
-            ("?" if wakes is None else f"[bold]{wakes:.1f}[/]") + _mean_wakes(told),
+            ("?" if wakes is None else f"[bold]{wakes:.1f}[/]") + _mean_wakes(energy),
             "" if pair is None or above is None
-            else f"[bold]{above:.4g}[/] above idle, [bold]{pair['input']:.4g}[/] in all",
+            else f"[bold]{above:.4g}[/] above idle, [bold]{pair['input']:.4g}[/] in total",
             f"[yellow]{source}[/]",
         )  # fmt: skip
         return [Text(), figures]
 
     def render(self) -> RenderableType:
-        """The picture of this moment."""
+        """The panel with the current state."""
         figures = Table.grid(padding=(0, 3))
         for _ in range(5):
             figures.add_column(justify="right")
@@ -100,21 +105,22 @@ class Scene:
         )
 
 
-def _mean_watts(told: dict[str, Any]) -> str:
-    """Over the time that was read."""
-    whole = told["input"]
+def _mean_watts(energy: dict[str, Any]) -> str:
+    """The mean power over the time covered by readings, in brackets; empty without one."""
+    whole = energy["input"]
     read_us = 0 if whole is None else whole["until_us"] - whole["since_us"] - whole["gap_us"]
     return f" ({1e6 * whole['joules'] / read_us:.2f})" if read_us > 0 else ""
 
 
-def _mean_wakes(told: dict[str, Any]) -> str:
-    slept, whole = told["sleep_s"], told["input"]
+def _mean_wakes(energy: dict[str, Any]) -> str:
+    """The mean wakeups per second, in brackets; empty without readings."""
+    slept, whole = energy["sleep_s"], energy["input"]
     span_us = 0 if whole is None else whole["until_us"] - whole["since_us"]
     return f" ({1e6 * slept['wakeups'] / span_us:.1f})" if slept and span_us > 0 else ""
 
 
 def show_tables(console: Console, curve: pa.Table, months: list[tuple[str, float, float]]) -> None:
-    """Some rows of the power curve, and the energy a month beside the meter."""
+    """Print some rows of the power curve, and each month's energy with that of the meter."""
     table = Table(title="Power curve (every fourth bin)", title_justify="left")
     for heading in ("turbine", "wind m/s", "n", "mean kW", "stddev", "min", "max"):
         table.add_column(heading, justify="left" if heading == "turbine" else "right")
@@ -128,7 +134,7 @@ def show_tables(console: Console, curve: pa.Table, months: list[tuple[str, float
             table.add_row(r["turbine"], f"{r['bin_m_s']:.1f}", f"{r['n']:,}",
                           *(f"{x:,.1f}" for x in numbers))  # fmt: skip
     console.print(table)
-    energy = Table(title="Energy beside the plant's own meter", title_justify="left")
+    energy = Table(title="Energy, turbines and plant's meter", title_justify="left")
     for heading in ("month", "turbines MWh", "meter MWh", "difference"):
         energy.add_column(heading, justify="left" if heading == "month" else "right")
     for month, turbines, meter in months:
@@ -138,12 +144,12 @@ def show_tables(console: Console, curve: pa.Table, months: list[tuple[str, float
 
 
 def show_verdicts(console: Console, verdicts: list[TableVerdict]) -> None:
-    """One line a table; where they differ, the first differences."""
+    """Print one line for each table, and its first differences if there are any."""
     for v in verdicts:
         if v.identical:
             console.print(
-                f"[green]✔[/] {v.table}: {v.rows} rows, identical to what DuckDB computes from the "
-                f"raw files: count for count, numbers within {v.worst:.1e} relative"
+                f"[green]✔[/] {v.table}: {v.rows} rows, identical to DuckDB's result on the raw "
+                f"files: equal counts, numbers within {v.worst:.1e} relative"
             )
         else:
             console.print(f"[red]✘[/] {v.table}: {len(v.differences)} differences from DuckDB")

@@ -1,9 +1,9 @@
 """One sensor stream of the wind farm, replayed: `python -m edged.demo.sensors power HOST:PORT …`.
 
-Each turbine is a producer with its own connection, as it would be in the field.  All of them
-connect before the first sends, so that the slowest counts for the watermark from the beginning.
-The data goes as it is: nulls, repeated timestamps and gaps included.  When the daemon dies, the
-producers reconnect and go on where its store stopped.
+Each turbine is a producer with its own connection, as in the field. All producers connect before
+the first one sends, so the slowest one counts for the watermark from the start. Nulls, repeated
+timestamps and gaps of the data are sent unchanged. After a crash of the daemon the producers
+reconnect and resume after the last durable batch.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ COLUMNS = {
 BATCH_ROWS = 288
 """Two days of ten-minute readings."""
 END_S = 120.0
-"""How long a daemon that was killed may take to come back and to take the rest."""
+"""Timeout of end-of-stream. It covers the restart of a killed daemon."""
 
 
 def readings(stream: str, scada: Path) -> dict[str, pa.Table]:
-    """Turbine -> its readings of one stream, in the order of the source file."""
+    """The readings of one stream by turbine, in the order of the source file."""
     mapping = COLUMNS[stream]
     table = pq.read_table(scada, columns=list(dict.fromkeys(mapping.values())))
     columns = {name: table.column(source) for name, source in mapping.items()}
@@ -48,7 +48,10 @@ def readings(stream: str, scada: Path) -> dict[str, pa.Table]:
 
 
 def send(stream: str, address: str, token: str, scada: Path, seconds: float) -> None:
-    """Send a stream's readings over about `seconds`, then say end-of-stream."""
+    """Send a stream's readings over about `seconds`, then end-of-stream.
+
+    Returns when all readings are durable.
+    """
     tables = readings(stream, scada)
     schema = _schema(next(iter(tables.values())).schema)
     producers = {
@@ -65,19 +68,19 @@ def send(stream: str, address: str, token: str, scada: Path, seconds: float) -> 
             if i < len(batches[name]):
                 producer.send(batches[name][i])
         time.sleep(max(0.0, started + seconds * (i + 1) / rounds - time.monotonic()))
-    # together: one that waits for another's ack would be silent meanwhile
+    # Concurrently: while one producer waits for its acks, the others must not fall silent.
     with ThreadPoolExecutor(len(producers)) as pool:
         list(pool.map(_end, producers.values()))
 
 
 def _end(producer: Producer) -> None:
-    """Say end-of-stream; all that was sent is durable after it."""
+    """Send end-of-stream and wait until all readings are durable."""
     producer.end(END_S)
     producer.close()
 
 
 def _schema(given: pa.Schema) -> pa.Schema:
-    """Key and time are never null in the source; the readings may be."""
+    """The stream's schema: key and time are never null in the source, readings may be."""
     return pa.schema([f.with_nullable(f.name not in ("turbine", "time")) for f in given])
 
 

@@ -1,4 +1,4 @@
-"""The run from beginning to end: start the parts, kill the daemon on the way, check the tables."""
+"""The run from start to end: start the processes, kill the daemon, check the tables."""
 
 from __future__ import annotations
 
@@ -36,21 +36,21 @@ EXAMPLES = ROOT / "examples"
 DEVICE = "la-haute-borne"
 POLICY = "race_to_idle"
 STREAMS = ("curve", "energy")
-"""That the job ships."""
+"""Streams of the job's page sinks."""
 SPARK_STARTS_MAX = 3
 DEADLINE_S = 170.0
-"""The whole run must be over by then; it usually takes a third of it."""
+"""Time limit of the whole run, which usually takes a third of it."""
 
 
 @dataclass(frozen=True)
 class Places:
-    """Files of one run."""
+    """Directories and files of one run."""
 
     build: Path
 
     @property
     def work(self) -> Path:
-        """Everything that is thrown away by the next run."""
+        """The working directory. The next run deletes it."""
         return self.build / "run"
 
     @property
@@ -76,14 +76,17 @@ class Story:
         self._parts: list[ChildProcess] = []
 
     def run(self) -> dict[str, Any]:
-        """Play it; returns the summary that is also written to `summary.json`."""
+        """Run the demo; returns the summary, which is also written to `summary.json`.
+
+        Raises ChildProcessFailed if a process dies by itself, or at DEADLINE_S.
+        """
         self._prepare()
         try:
             with Live(
                 self.scene.render(), console=self.console, refresh_per_second=4, transient=False
             ) as live:
-                for _ in self._play():
-                    self._look()
+                for _ in self._steps():
+                    self._update()
                     live.update(self.scene.render())
                     time.sleep(0.2)
         finally:
@@ -91,7 +94,7 @@ class Story:
                 part.stop(5.0)
         return self._finish()
 
-    # the parts -------------------------------------------------------------------------------
+    # processes -------------------------------------------------------------------------------
 
     def _prepare(self) -> None:
         shutil.rmtree(self.places.work, ignore_errors=True)
@@ -111,8 +114,8 @@ class Story:
         self._parts.append(part)
         return part
 
-    def _play(self) -> Iterator[None]:
-        """The run, step by step; yields whenever the screen should be drawn."""
+    def _steps(self) -> Iterator[None]:
+        """The steps of the run. Yields each time the display should be redrawn."""
         work, say = self.places.work, self.scene.say
         self.collector = self._start(
             "collector", "edged", "central", "collect", "--landing", str(work / "landing"),
@@ -127,9 +130,9 @@ class Story:
             "--door", str(self.places.door), "--board", self.board, "--policy", POLICY, "--json",
         )  # fmt: skip
         self.daemon.ready()
-        say(f"daemon takes tuples on {self.address}")
+        say(f"daemon listens for tuples on {self.address}")
         if self.board.startswith(SIMULATED):
-            say(f"no board here: power, clocks and sleep are of a [bold]{self.board}[/] one")
+            say(f"power, clocks and sleep states are of the board [bold]{self.board}[/]")
         known = [work / f"landing/schemas/{stream}@1.json" for stream in STREAMS]
         yield from self._until(lambda: all(file.exists() for file in known))
         self.spark = self._start(
@@ -149,29 +152,27 @@ class Story:
         say("Spark is starting; two sensors of four turbines each replay 2014 and 2015")
         yield from self._kills()
         yield from self._until(lambda: not any(s.running() for s in sensors))
-        say("all readings are sent and acknowledged")
+        say("all readings are acknowledged")
         yield from self._until(self._drained)
-        say("every page has landed; Spark takes in the rest")
+        say("all pages have landed; Spark reads the rest")
         yield from self._until(self._aggregated)
-        say("Spark has taken in every row")
+        say("Spark has processed all rows")
         yield
 
     def _kills(self) -> Iterator[None]:
-        """`kill -9` the daemon at equal parts of the way, and start it again."""
+        """`kill -9` the daemon at equal distances of progress, and restart it each time."""
         for k in range(self.kills_wanted):
             goal = self.scene.tuples_total * (k + 1) // (self.kills_wanted + 1)
             yield from self._until(lambda goal=goal: self.scene.tuples >= goal)
             self.daemon.kill()
             self.kills += 1
-            self.scene.say(
-                f"[bold red]kill -9[/] of the daemon at {self.scene.tuples:,} tuples, in mid-work"
-            )
+            self.scene.say(f"[bold red]kill -9[/] of the daemon at {self.scene.tuples:,} tuples")
             yield
             self.daemon.restart()
             ready = self.daemon.ready()
             self.scene.say(
-                f"[bold green]it is back[/]: recovered to beat {ready['recovered_beat']} "
-                f"({ready['replayed_beats']} beats replayed), the sensors reconnect"
+                f"[bold green]daemon restarted[/]: recovered to beat {ready['recovered_beat']} "
+                f"({ready['replayed_beats']} beats replayed); the sensors reconnect"
             )
             yield
 
@@ -179,17 +180,17 @@ class Story:
         while not done():
             if time.monotonic() - self.started > DEADLINE_S:
                 raise ChildProcessFailed(
-                    f"not done after {DEADLINE_S:.0f} s; see {self.places.work}/logs"
+                    f"the demo did not end within {DEADLINE_S:.0f} s; see {self.places.work}/logs"
                 )
             yield
 
-    # looking ---------------------------------------------------------------------------------
+    # progress --------------------------------------------------------------------------------
 
-    def _look(self) -> None:
-        """Bring the scene up to date; raises ChildProcessFailed where a part has died by itself."""
+    def _update(self) -> None:
+        """Update the display's state. Raises ChildProcessFailed if a process died by itself."""
         self.scene.seconds = time.monotonic() - self.started
         for part in self._parts:
-            if part.name != "spark" or not self._started_again(part):
+            if part.name != "spark" or not self._restart_spark(part):
                 part.check()
         with contextlib.suppress(ConfigError):
             self.scene.daemon = ask(self.places.door, "status", timeout_s=5)
@@ -197,19 +198,21 @@ class Story:
         if hasattr(self, "spark"):
             with contextlib.suppress(queue.Empty):
                 while True:
-                    self._heard(self.spark.events.get_nowait())
+                    self._on_event(self.spark.events.get_nowait())
 
-    def _started_again(self, spark: ChildProcess) -> bool:
-        """Whether the aggregation ended for a reason that may pass, and runs again: on a loaded
-        machine Spark's workers may not be there in time.  Its checkpoint says where it was."""
+    def _restart_spark(self, spark: ChildProcess) -> bool:
+        """Restart the aggregation if it failed for a temporary reason; returns whether it did.
+
+        On a loaded machine Spark's workers may start too late. The checkpoint holds the progress.
+        """
         if spark.process.poll() != CentralError.exit_code or self._spark_starts >= SPARK_STARTS_MAX:
             return False
         self._spark_starts += 1
-        self.scene.say(f"Spark gave up; it starts again ({self._spark_starts})")
+        self.scene.say(f"Spark failed; start number {self._spark_starts}")
         spark.restart()
         return True
 
-    def _heard(self, event: dict[str, Any]) -> None:
+    def _on_event(self, event: dict[str, Any]) -> None:
         if event.get("event") == "batch":
             if not self.scene.spark_batches:
                 self.scene.say("Spark has merged its first batch")
@@ -227,7 +230,7 @@ class Story:
     def _landed_rows(self) -> int:
         landing = self.places.work / "landing"
         names = list_segments(landing)
-        mine = [stream_hash(stream, 1) for stream in STREAMS]  # and none of telemetry
+        mine = [stream_hash(stream, 1) for stream in STREAMS]  # without device reports
         rows = [read_rows(landing, name) for name in names]
         return sum(int(r["tuples"][np.isin(r["stream_hash"], mine)].sum()) for r in rows)
 
@@ -279,9 +282,9 @@ class Story:
         }
 
     def _energy(self) -> dict[str, Any] | None:
-        """What the daemon took since its last start."""
-        told = self.scene.daemon.get("energy")
-        if told is None:
+        """The daemon's energy figures since its last start; None without a board."""
+        energy = self.scene.daemon.get("energy")
+        if energy is None:
             return None
         keys = (
             "board",
@@ -292,9 +295,10 @@ class Story:
             "sleep_s",
             "overload",
         )
-        ran = told["policy"]
-        return {key: told[key] for key in keys} | {
-            "policy": ran["policy"], "problem": ran["problem"], "restored": told["restored"]
+        policy = energy["policy"]
+        return {key: energy[key] for key in keys} | {
+            "policy": policy["policy"], "problem": policy["problem"],
+            "restored": energy["restored"],
         }  # fmt: skip
 
     def _operator(self, figure: str) -> int:

@@ -1,6 +1,6 @@
-"""What the tables must hold, computed by DuckDB from the raw Parquet files, and the comparison.
+"""The expected tables, computed by DuckDB from the raw Parquet files, and the comparison.
 
-Nothing of edged is used here but the finished tables: this is the independent witness.
+The check is independent: of edged it uses the finished tables only.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import duckdb
 import pyarrow as pa
 
 RELATIVE_MAX = 1e-9
-"""Largest relative difference that sums of float64 in another order may show."""
+"""Largest relative difference that a different summation order of float64 may cause."""
 
 _MATCHES = """
     WITH power AS (SELECT turbine, epoch_us(time) AS t, P_avg AS power_kw FROM '{scada}'),
@@ -24,7 +24,7 @@ _MATCHES = """
     SELECT p.turbine, power_kw, wind_m_s
     FROM power p JOIN wind w ON p.turbine = w.turbine AND p.t // 300000000 = near
     WHERE abs(w.t - p.t) <= 300000000"""
-"""All pairs within five minutes, found through buckets of five minutes and their neighbours."""
+"""All pairs within five minutes, by a join on buckets of five minutes and their neighbours."""
 
 _POWER_CURVE = """
     SELECT turbine, floor(wind_m_s * 2) / 2 AS bin_m_s, count(power_kw) AS n,
@@ -48,22 +48,22 @@ _MONTHS = """
 
 @dataclass
 class TableVerdict:
-    """How a table compares with DuckDB's."""
+    """The result of comparing one table with DuckDB's."""
 
     table: str
     rows: int
     differences: list[str] = field(default_factory=list)
     worst: float = 0.0
-    """Largest relative difference of any number."""
+    """Largest relative difference of a number."""
 
     @property
     def identical(self) -> bool:
-        """Count for count, and every float within RELATIVE_MAX."""
+        """Whether all counts are equal, and all floats within RELATIVE_MAX."""
         return not self.differences
 
 
 class Truth:
-    """DuckDB over the raw files."""
+    """The reference tables: DuckDB over the raw files."""
 
     def __init__(self, scada: Path, meter: Path) -> None:
         self._db = duckdb.connect()
@@ -72,12 +72,12 @@ class Truth:
         self._files = {"scada": str(scada), "meter": str(meter), "matches": self._matches}
 
     def matches(self) -> int:
-        """Pairs that the join must find."""
+        """The number of pairs of the reference join."""
         rows = self._db.execute(f"SELECT count(*) FROM ({self._matches})").fetchall()
         return int(rows[0][0])
 
     def compare(self, name: str, table: pa.Table) -> TableVerdict:
-        """Hold the finished table against DuckDB's, row by row."""
+        """Compare a finished table with DuckDB's, row by row. `name` is that of the table."""
         sql, keys = {"power_curve": (_POWER_CURVE, 2), "energy": (_ENERGY, 2)}[name]
         cursor = self._db.execute(sql.format(**self._files))
         columns = [c[0] for c in cursor.description]
@@ -94,7 +94,7 @@ class Truth:
         return verdict
 
     def months(self, energy: pa.Table) -> list[tuple[str, float, float]]:
-        """(month, kWh by the turbines' own power, kWh by the plant's meter)."""
+        """(month as `YYYY-MM`, kWh of the turbines, kWh by the plant's meter), ascending."""
         self._db.register("energy", energy)
         rows = self._db.execute(_MONTHS.format(**self._files)).fetchall()
         return [(str(month), float(turbines), float(meter)) for month, turbines, meter in rows]
@@ -107,14 +107,14 @@ class Truth:
             verdict.differences.append(f"{key} {side}")
             return
         for name, want, got in zip(names, expected, given, strict=True):
-            off = _difference(want, got)
-            verdict.worst = max(verdict.worst, off)
-            if off > RELATIVE_MAX:
+            error = _difference(want, got)
+            verdict.worst = max(verdict.worst, error)
+            if error > RELATIVE_MAX:
                 verdict.differences.append(f"{key} {name}: {got!r}, DuckDB has {want!r}")
 
 
 def _difference(want: Any, got: Any) -> float:
-    """Relative difference; counts must be equal, nulls and NaN alike."""
+    """Relative difference of two values; infinite for different counts, or a null on one side."""
     if want == got or (want != want and got != got):
         return 0.0
     if want is None or got is None or isinstance(want, int):
