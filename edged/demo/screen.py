@@ -75,7 +75,7 @@ class Scene:
             f"[bold]{mhz:.0f}[/] MHz" if raced else "",
             ("?" if wakes is None else f"[bold]{wakes:.1f}[/]") + _mean_wakes(energy),
             "" if pair is None or above is None
-            else f"[bold]{above:.4g}[/] above idle, [bold]{pair['input']:.4g}[/] in total",
+            else f"[bold]{above:.4g}[/] above idle, [bold]{pair['input']:.4g}[/] total",
             f"[yellow]{source}[/]",
         )  # fmt: skip
         return [Text(), figures]

@@ -29,7 +29,7 @@ def shown(**more) -> str:
 
 def test_power_clock_wakeups_and_joules_are_shown_with_the_mean_and_marked():
     assert "3.36 W (4.40) 1190 MHz 0.0 (0.4)" in shown()
-    assert "241.8 above idle, 1081 in total simulated" in shown()
+    assert "241.8 above idle, 1081 total simulated" in shown()
 
 
 @pytest.mark.parametrize("lacks", ["input", "sleep_s", "watts", "wakeups_per_s"])
