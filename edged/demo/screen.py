@@ -67,7 +67,7 @@ class Scene:
         figures = Table.grid(padding=(0, 2))
         for _ in range(5):
             figures.add_column(justify="right")
-        headings = ("power (mean)", "race clock", "wakeups/s", "J per million tuples", board)
+        headings = ("power (mean)", "races at", "wakeups/s", "J per million tuples", board)
         figures.add_row(*(f"[dim]{heading}" for heading in headings))
         above = None if pair is None else pair["above_idle"]
         figures.add_row(
