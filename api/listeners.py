@@ -105,7 +105,7 @@ def check_tcp(settings: ApiSection, host: str) -> ssl.SSLContext | None:
     guarded = bool(settings.tokens_file) or bool(settings.client_ca and settings.client_names)
     if not guarded:
         raise ConfigError(
-            f"api.listen {settings.listen or host} lets everybody in: set api.tokens_file, "
+            f"api.listen {settings.listen or host} admits every client: set api.tokens_file, "
             "or api.client_ca and api.client_names"
         )
     if not settings.tls_cert or not settings.tls_key:

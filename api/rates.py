@@ -2,7 +2,7 @@
 
 A rate covers about SPAN_S, or the time since the previous request if that is longer, at most OLD_S:
 the daemon sends no snapshot for rates alone.  After a restart of the daemon, counters and rates
-start anew.
+restart.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Workers who take any work to be worth a thread: for beats of a few rows."""
+"""Workers that start a thread for any work, so that beats of a few rows run in parallel."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

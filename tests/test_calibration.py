@@ -57,7 +57,7 @@ def test_the_command_keeps_a_profile_that_explain_shows(tmp_path):
     assert json.loads(told.stdout)["watts"] == {"cpu": 1.5}
     shown = CliRunner().invoke(cli, ["explain", str(job), "--store", str(store)]).stdout
     assert "placement at a window of 10000 a side: bucket" in shown
-    assert "`edged calibrate` measures" in CliRunner().invoke(cli, ["explain", str(job)]).stdout
+    assert "run `edged calibrate`" in CliRunner().invoke(cli, ["explain", str(job)]).stdout
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
-"""Calibration over a GPU's clocks: what is found, who owns them, and what is said of it.
+"""Calibration over a GPU's clocks: results, ownership of the clocks, and notes.
 
-No GPU is here.  Kernels run in numba's CUDA simulator (in a process of its own), or a simulated
-board charges for them what its data sheet comes to; both say so in what is kept.
+The machine has no GPU. Kernels run in numba's CUDA simulator (in a separate process), or a
+simulated board charges the cost of its data sheet. Both are marked in the stored result.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def test_all_kernels_together_take_the_time_that_one_may(tmp_path):
     assert len(clocks) < 9 + len(GPU_25W)
 
 
-# --- who owns the clocks
+# --- ownership of the clocks
 
 
 def limits_of(sysfs):
@@ -301,7 +301,7 @@ def test_the_command_says_so_too(tmp_path, monkeypatch):
     assert set(profile.load_profile(tmp_path).kernels) == {"chain"}
 
 
-# --- what is kept, and who reads it
+# --- the stored result and its readers
 
 
 def test_the_profile_gets_rows_of_the_gpu_and_they_are_read_again(orin, tmp_path):

@@ -242,7 +242,7 @@ def test_idle_clients_are_dropped_for_new_ones_and_waiting_clients_are_not(still
         watches = connect(b'{"cmd": "watch"}\n')
         silent = [connect(b'{"cmd": ') for _ in range(CLIENTS_MAX - 2)]
         ahead_s[0] = IDLE_S_MAX - 1
-        assert connect().recv(1) == b"", "all places are taken, and nobody has been silent for long"
+        assert connect().recv(1) == b"", "all places are taken, and no client is idle"
         ahead_s[0] = IDLE_S_MAX + 1
         silent[0].sendall(b'"log"}\n')  # just in time
         connect(b"{")  # takes the place that is free by that

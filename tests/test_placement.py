@@ -42,7 +42,7 @@ def test_without_a_profile_it_is_the_default():
     assert choose(None, (), 1000, 1000, LATENCY).kernel == DEFAULT
     assert choose(profile(), (), 1000, 1000, LATENCY).kernel == DEFAULT
     assert outline(None, LATENCY) == [
-        "placement: chain; `edged calibrate` measures what is better here"
+        "placement: chain; run `edged calibrate` to find a better kernel"
     ]
 
 

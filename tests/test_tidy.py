@@ -2,8 +2,10 @@
 
 import ast
 import collections
+import io
 import re
 import subprocess
+import tokenize
 from pathlib import Path
 
 import grimp
@@ -241,13 +243,38 @@ def test_links_between_docs_lead_somewhere():
     assert missing == set()
 
 
-PERSONS = re.compile(r"\b(whoever|nobody|somebody|anybody|everybody)\b", re.IGNORECASE)
+PERSONS = re.compile(
+    r"(?<![-`])\b(who|whom|whoever|he|him|nobody|somebody|anybody|everybody|someone|anyone|everyone"
+    r"|anew|what is told|what it is told|that which|holds good|let go|lets go)\b(?![`(=])",
+    re.IGNORECASE,
+)
+"""Words for persons, and idioms with a term of the field.  A user or an option may be so named, in
+backticks or after a hyphen."""
 
 
-def test_docs_and_docstrings_speak_of_no_persons():
+def prose():
+    """(name, text) of docs, and of all docstrings, comments, and messages of the product."""
+    yield from ((name, (ROOT / name).read_text()) for name in DOCS)
+    for name in PYTHON:
+        for node in ast.walk(TREES[name]):
+            texts = name in OURS or isinstance(node, ast.Expr)
+            text = node.value if isinstance(node, ast.Expr) else node
+            if texts and isinstance(text, ast.Constant) and isinstance(text.value, str):
+                yield name, text.value
+        for token in tokenize.generate_tokens(io.StringIO((ROOT / name).read_text()).readline):
+            if token.type == tokenize.COMMENT:
+                yield name, token.string
+
+
+def test_docs_docstrings_and_comments_speak_of_no_persons():
     found = {
         f"{name}: …{text[max(0, match.start() - 30) : match.end() + 20]!r}"
-        for name, text in text_of_docs_and_docstrings()
+        for name, text in prose()
         for match in PERSONS.finditer(text)
     }
     assert found == set()
+
+
+def test_the_check_for_persons_finds_them_and_leaves_names_alone():
+    assert [PERSONS.search(text) is not None for text in ("Who leads", "as `nobody`", "--nobody")] \
+        == [True, False, False]  # fmt: skip

@@ -1,9 +1,9 @@
 // The stream of events and snapshots, by fetch: EventSource cannot carry a token.
 
 const RETRY_MS = 2000;
-const HIDDEN_MS = 30_000; // a tab that nobody sees lets the device sleep
+const HIDDEN_MS = 30_000; // a hidden tab lets the device sleep
 
-/** What a refusal says: a problem's detail, or of a proxy's its status. */
+/** Text of a refusal: the problem's detail, or the status of a proxy's answer. */
 async function refusal(answer) {
   const told = await answer.json().catch(() => ({}));
   return told.detail ?? `status ${answer.status}`;
@@ -18,7 +18,7 @@ export class Live {
     document.addEventListener("visibilitychange", () => this.#seen());
   }
 
-  /** Headers of a request as whoever this tab is. */
+  /** Headers of a request with this tab's token. */
   headers(more = {}) {
     return this.token ? { ...more, Authorization: `Bearer ${this.token}` } : more;
   }

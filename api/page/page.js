@@ -86,7 +86,7 @@ function snapshot(now) {
   history.push(sample);
   while (history.length > 2 && sample.t - history[0].t > SPAN_S + COST_S) history.shift();
   const changed = Object.entries(now.jobs).some(([name, job]) => {
-    const known = jobs.get(name); // versions begin anew where a job takes the name of a deleted one
+    const known = jobs.get(name); // versions restart for a job with the name of a deleted one
     return known?.version !== job.version || known.created_us !== job.created_us;
   });
   if (changed || jobs.size !== Object.keys(now.jobs).length) definitions();

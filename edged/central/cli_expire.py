@@ -61,7 +61,7 @@ def command(
 
 
 def _owns(landing: Path) -> None:
-    """Require the collector's user, who must be able to read the folded summaries."""
+    """Require the collector's user: the collector must be able to read the folded summaries."""
     owner = landing.stat().st_uid
     if os.geteuid() != owner:
         raise ConfigError(

@@ -1,8 +1,8 @@
 """The collector's listening socket, which reserves descriptors for the landing.
 
-Anyone who reaches the port can open connections, before any token or TLS check.  Without a free
-descriptor the landing could not open a record, and would report a failure.  A connection that would
-take one of the last KEPT descriptors is closed at once; devices retry after a pause.
+Any client that reaches the port can open connections, before any token or TLS check. Without a free
+descriptor the landing cannot open a record and reports a failure. A connection that would take one
+of the last KEPT descriptors is closed immediately; devices retry after a pause.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ lets the daemon ship its last pages.  All files lie in one directory:
     api.sock        the REST API
     logs/           what each process writes to standard error
     lock            held while a stack runs
-    token, tokens   the device's token and the collector's line for it, made anew at each start
+    token, tokens   the device's token and the collector's line for it, written at each start
 
 A second start in the same directory continues from the store.  Limits: for trying edged out on one
 machine.  SIGKILL of the command leaves its children running: `edged stop --config edged.toml` ends

@@ -5,7 +5,7 @@ board               the board's tree, profile and meters; work of a simulated bo
 cost_fit            cost of races, fitted to past races
 metering            meters on their own timer, joules so far, the ledger
 limits              clock limits that a policy sets, with their restoration
-policies            which policy runs, and who chose it
+policies            which policy runs, and its origin
 runtime             the governor that the heart calls
 status, render      the status section, and its text form
 predict             predicted cost of a job on a board, next to a running daemon's

@@ -163,7 +163,7 @@ class Policies:
         return True
 
     def fall_back(self, why: str) -> None:
-        """Run `hands_off` for everyone until the next choice."""
+        """Run `hands_off` for the daemon and all jobs until the next choice."""
         self.problem = why
         self._apply(PolicyChoice(HANDS_OFF), {})
         self._release_limits()

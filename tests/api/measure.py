@@ -1,9 +1,9 @@
-"""`python -m tests.api.measure`: what the API takes, and what it takes from the daemon.
+"""`python -m tests.api.measure`: the speed of the API, and its cost to the daemon.
 
 Prints one JSON object: requests a second, tuples a second of HTTP ingest, and the stages of a beat
 (median, 99th percentile, µs) beside a steady producer while
 
-    alone, alone_again   nobody asks
+    alone, alone_again   no client
     asked                four clients ask this daemon's API without a pause
     elsewhere            the same, of an API in front of a process that shows a recorded snapshot:
                          all the same work on the same two cores, none of it the daemon's

@@ -47,7 +47,7 @@ input = "{0}"
 
 
 def small_toml(name="extra"):
-    """The least job there is, with a stream of its name, as people write it."""
+    """The smallest job document, with a stream of its name."""
     return _SMALL.format(name)
 
 

@@ -80,7 +80,7 @@ def test_a_drain_tells_how_far_it_is_over_deaths_until_the_centre_has_all(plant)
     done = until(lambda: told if (told := client.get(where).json())["state"] != "running" else None)
     assert done["state"] == "done" and done["result"]["state"] == "drained", done
     assert done["progress"]["step"] == "ship"
-    # who wants to wait for what is so already gets it at once, and with its ETag
+    # waiting for a state that is reached already returns at once, with the ETag
     again = client.request(*DRAIN, headers={"Prefer": "wait=9"})
     assert (again.status_code, again.json()["state"]) == (200, "drained")
     assert again.headers["etag"] == again.json()["etag"]

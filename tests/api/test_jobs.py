@@ -74,8 +74,8 @@ def test_a_change_applies_to_the_version_that_it_is_meant_for(client):
 
 
 def test_a_tag_of_a_job_that_was_deleted_matches_none_of_its_name(client):
-    """Versions begin anew, what names a definition does not: a change that was meant for the job of
-    before does not hit another one."""
+    """Versions restart, a definition's ETag does not: a change meant for the deleted job does not
+    apply to its successor."""
     tag = put(client).headers["etag"]
     assert client.delete("/v1/jobs/extra", params={"drain": False}).status_code == 200
     again = put(client)

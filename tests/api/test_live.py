@@ -17,7 +17,7 @@ from tests.api.support import Api, Daemon, until
 
 @contextmanager
 def reading(api, last=None):
-    """Messages as they come, for a reader who keeps up."""
+    """The messages of a stream, for a reader that keeps up."""
     client = Client(str(api.socket))
     messages = client.live(last)
     try:

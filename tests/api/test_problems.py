@@ -218,8 +218,8 @@ def test_requests_that_an_ending_api_breaks_off_are_told_so(tmp_path):
 
 @pytest.mark.parametrize("turns", range(4))
 def test_whoever_is_told_to_end_as_news_arrive_ends(turns):
-    """asyncio.wait_for, before Python 3.12, gives the news and forgets the end: a reader who had
-    left was told for ever, and whoever waited for the end of it waited as long."""
+    """asyncio.wait_for, before Python 3.12, returns the message and loses the
+    cancellation: messages were sent for ever to a reader that had left, and its end never came."""
 
     async def run():
         mailbox = Mailbox()

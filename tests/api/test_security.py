@@ -1,4 +1,4 @@
-"""Who may do what: every route with every credential, and the ways to be recognised."""
+"""Permissions: every route with every credential, and the ways to be recognised."""
 
 from __future__ import annotations
 
@@ -201,11 +201,11 @@ def test_pages_of_others_are_refused(lonely, origin, status):
 @pytest.mark.parametrize(
     ("settings", "host", "complaint"),
     [
-        ({}, "127.0.0.1", "lets everybody in"),
+        ({}, "127.0.0.1", "admits every client"),
         ({"tokens_file": "t"}, "0.0.0.0", "without TLS"),
         ({"tokens_file": "t"}, "192.0.2.7", "without TLS"),
-        ({"tls_cert": "c", "tls_key": "k"}, "0.0.0.0", "lets everybody in"),
-        ({"client_ca": "c"}, "127.0.0.1", "lets everybody in"),
+        ({"tls_cert": "c", "tls_key": "k"}, "0.0.0.0", "admits every client"),
+        ({"client_ca": "c"}, "127.0.0.1", "admits every client"),
         ({"tokens_file": "t", "tls_cert": "/no", "tls_key": "/no"}, "0.0.0.0", "/no"),
     ],
 )
@@ -363,4 +363,4 @@ def test_a_head_that_is_begun_and_not_ended_holds_a_connection_for_seconds_only(
                     pass
         idle.sendall(request + b"\r\n")
         while b"HTTP/1.1 401 " not in (said := idle.recv(1 << 16)):
-            assert said, "who only keeps it open is left alone"
+            assert said, "an idle connection stays open"

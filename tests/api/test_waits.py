@@ -1,6 +1,6 @@
-"""What is answered while the daemon cannot: each request gets a documented answer in bounded time.
+"""Answers of the API while the daemon cannot answer: documented, and in bounded time.
 
-The application runs in this process, in front of a real control door behind which nobody is quick:
+The application runs in this process, in front of a real control door with a slow daemon behind it:
 a queue that is full, a commit that waits for its disk, a beat that does not look at the door, a
 start that has not come to it yet, a stop that closes it.
 """
@@ -106,7 +106,7 @@ class Behind(threading.Thread):
         return self._change()
 
     def close(self):
-        """Turn everybody away, as a daemon does that ends."""
+        """Refuse all clients, like a daemon that ends."""
         os.eventfd_write(self._over, 1)
         self.join()
 

@@ -204,7 +204,7 @@ def test_a_paused_job_holds_its_producers_seals_its_open_pages_and_counts_no_pro
             loop.change("state", "second", state="draining")
             loop.until(lambda: describe(second)["state"] == "drained", producer=ahead)
         assert second.sinks["others"].counters()["rows"] == 4
-        assert second.streams["q"].late == 0, "an hour of pause made nobody idle"
+        assert second.streams["q"].late == 0, "no producer became idle in an hour of pause"
 
 
 def test_a_producer_that_connected_and_sent_nothing_is_awaited_after_a_pause_too(tmp_path):
@@ -352,7 +352,7 @@ def test_a_job_that_drained_on_a_full_disk_goes_when_there_is_room_and_is_not_tr
             for value in range(5):
                 r.send(batch([value]))
                 r.flush()
-        assert disk.tries == 1, "every try builds sources anew"
+        assert disk.tries == 1, "every try builds the sources again"
         wakes = loop.event_loop.wakes
         loop.clock.ahead_us += RETRY_US
         loop.event_loop.wake()

@@ -145,7 +145,7 @@ def test_a_stream_whose_producers_fell_silent_releases_the_other():
         live.connect("r", "p")
         live.beat()
         assert live.job.staged() == 0
-        assert live.watermark("s") == live.watermark("r"), "it follows, so that windows are let go"
+        assert live.watermark("s") == live.watermark("r"), "it follows, so that windows are evicted"
 
 
 def test_a_stream_that_has_ended_releases_the_other():

@@ -1,4 +1,4 @@
-"""A daemon on a board, and looking into its tree as somebody else would."""
+"""A daemon on a board, and reads of the board's tree from outside the daemon."""
 
 from __future__ import annotations
 

@@ -358,7 +358,7 @@ class TestOthers:
         words = ("--policy", "power_cap", "--governor", "watts=4", "--governor", "window_s=3")
         with running(tmp_path, *words) as daemon, daemon.producer() as producer:
             sent, first, last = 0, None, None
-            # over windows enough that the first race, of which nobody knew what it takes, is in one
+            # enough windows that one contains the first race, whose cost was unknown
             while first is None or last["until_us"] - first["until_us"] < 4 * 3_000_000:
                 if sent - producer.acked < 20:
                     producer.send(batch(list(range(1000))))

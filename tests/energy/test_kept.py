@@ -39,7 +39,7 @@ def test_a_commands_choice_outlives_kill_9_until_it_is_given_up(tmp_path):
         again(daemon)
         assert own(daemon) == ("fixed", "command")
         feed(daemon, lambda: limits(daemon.store) == SLOW)
-        # a comparison's choice is nobody's: not kept, and what was kept stays
+        # the choice of a comparison is not stored, and the stored one stays
         assert ask(daemon.door, "governor", policy="hands_off", keep=False)["policy"] == "hands_off"
         again(daemon)
         assert own(daemon) == ("fixed", "command")

@@ -1,5 +1,5 @@
-"""A policy that needs what the board has not: refused where somebody chooses it, waited for where
-it was configured."""
+"""A policy whose needs the board does not meet: a command for it is refused; as a configured policy
+it waits until the needs are met."""
 
 from __future__ import annotations
 

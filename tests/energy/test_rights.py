@@ -1,5 +1,5 @@
-"""Who may write limits changes while a daemon runs: a helper that was started later, rights that
-udev gave later, or that a driver which was bound anew has lost.  The helper is the real process."""
+"""Permissions to write limits that change while a daemon runs: a helper that starts later, rights
+that udev grants later, rights lost when a driver is bound again. The helper is the real process."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_a_clock_that_nobody_might_set_is_set_once_somebody_may(tmp_path, board)
     told = side.until(lambda told: pinned(told) == BOTH)
     assert told["writer"]["name"] == "helper" and not told["refused"].keys() & BOTH
     assert any(c["text"] == "cpu.policy4 can be set now" for c in told["changes"])
-    assert "limits.taken_over" not in side.events, "nobody has changed anything"
+    assert "limits.taken_over" not in side.events, "no other process changed a limit"
     side.energy.close()
     assert pinned(status.status(side.energy, side.clock.now)) == set(), "all is given back"
 

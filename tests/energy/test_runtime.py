@@ -364,7 +364,7 @@ def test_a_jobs_policy_that_cannot_run_on_this_board_is_told_and_the_job_runs_wi
 
 
 def test_a_policy_that_somebody_asks_for_meanwhile_is_not_overridden_later(tmp_path):
-    """Nor tried again: the first has ended, and nobody waits for it any more."""
+    """Nor is the first one retried: it has ended."""
     clock = StepClock()
     with Bench(tmp_path / "first", "fixed", clock=clock, cpu_mhz=960) as first:
         asked = EnergySettings(str(tmp_path / "first" / "board"), "fixed", {"cpu_mhz": 729.6})

@@ -126,7 +126,7 @@ CORE5 = "/sys/devices/system/cpu/cpu5/online"
 
 
 def told_of(bench, at_s=0):
-    """What is told of sleeps, after a beat so much later."""
+    """The reported sleeps, after a beat at a later time."""
     bench.clock.now += at_s * SECOND
     bench.beat()
     return status.status(bench.side, bench.clock.now)["sleeps"]

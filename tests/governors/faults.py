@@ -1,10 +1,10 @@
 """Faults of a board's files, real where a file system can make them.
 
-with nobody(): ...              root reads everything; nobody does not
-open_tree()                     a directory that nobody may enter (pytest's are root's own)
-busy(sysfs, path)               a pipe without a word in it: EAGAIN
-Failing(root, {path: errno})    what only a device can say: EIO, ENODATA
-coming_and_going(places)        they are away for moments, all the time
+with `nobody`: ...              without root's right to read every file
+open_tree()                     a directory that every user may enter (pytest's belong to root)
+busy(sysfs, path)               an empty pipe: EAGAIN
+Failing(root, {path: errno})    errors that only a device returns: EIO, ENODATA
+coming_and_going(places)        files that vanish and return all the time
 """
 
 import contextlib
@@ -23,7 +23,7 @@ NOBODY = 65534
 
 @contextlib.contextmanager
 def nobody() -> Iterator[None]:
-    """Root's rights are laid down for a while; anybody else has none to lay down."""
+    """Drop root's rights for the duration; does nothing for other users."""
     if os.geteuid() != 0:
         yield
         return
@@ -36,7 +36,7 @@ def nobody() -> Iterator[None]:
 
 @contextlib.contextmanager
 def open_tree() -> Iterator[Path]:
-    """A temporary directory that everybody may enter."""
+    """A temporary directory that every user may enter."""
     root = Path(tempfile.mkdtemp(prefix="edged-tree-"))
     root.chmod(0o755)
     try:
@@ -68,7 +68,7 @@ def coming_and_going(places: Sequence[Path]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def busy(sysfs: Sysfs, path: str) -> Iterator[None]:
-    """The file answers EAGAIN: it becomes a pipe that somebody holds open and says nothing on."""
+    """The file returns EAGAIN: it becomes an empty pipe with an open writer."""
     place = Path(sysfs.place(path))
     kept = place.read_text()
     place.unlink()

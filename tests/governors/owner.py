@@ -2,14 +2,14 @@
 
     python -m tests.governors.owner ROOT JOURNAL [--helper SOCKET] [--nobody] [--raise] [--fork]
 
-It takes every knob that is not optional, pins each to its lowest allowed clock and prints one line
-of JSON.  Then each line of its input is a beat, `HZ` or `HZ AT_US BUSY_CORES`: it looks what others
-changed, pins every knob to that many Hz, reads its meters where it is told the time, and prints
-what happened.  At the end of its input it lets go.
+It owns every knob that is not optional, pins each to its lowest allowed clock and prints one line
+of JSON. Then each line of its input is a beat, `HZ` or `HZ AT_US BUSY_CORES`: it checks for changes
+by other processes, pins every knob to that clock, reads its meters if the line has a time, and
+prints the result. At the end of its input it releases the knobs.
 
-It is nobody who may write what its mode forbids, even as root; with --nobody root becomes another
-user for good.  With --helper it writes through the helper, with --raise it ends by an exception,
-with --fork it has a child that outlives it.
+File modes apply to it even as root; with --nobody root becomes another user permanently. With
+--helper it writes through the helper, with --raise it ends by an exception, with --fork it has a
+child that outlives it.
 """
 
 import argparse
@@ -35,14 +35,13 @@ from tests.governors.faults import NOBODY
 
 
 def say(**what):
-    """One line for who started us."""
+    """Print one line for the parent process."""
     sys.stdout.write(json.dumps(what) + "\n")
     sys.stdout.flush()
 
 
 def heed_modes():
-    """Lay down all capabilities (capset(2)): what remains of root is a user whose files these are,
-    and for whom their modes count."""
+    """Drop all capabilities (capset(2)). Root then still owns its files, but their modes apply."""
     if os.geteuid() == 0:
         header = struct.pack("Ii", 0x2008_0522, 0)
         if ctypes.CDLL(None, use_errno=True).capset(header, bytes(24)):
@@ -50,7 +49,7 @@ def heed_modes():
 
 
 def become_nobody():
-    """Root's rights are given up, and its files are somebody else's."""
+    """Change from root to another user permanently."""
     if os.geteuid() == 0:
         os.setgroups([])
         os.setgid(NOBODY)
@@ -106,7 +105,7 @@ def main():
     board = detect(sysfs)
     if options.nobody:
         OPENERS.load()
-        discover(sysfs, board)  # somebody else may not be able to import what that needs
+        discover(sysfs, board)  # the other user may not be able to import these modules
         codecs.lookup("ascii")
         become_nobody()
     else:

@@ -52,7 +52,7 @@ class Bench:
         return self.root / path.lstrip("/")
 
     def put(self, knob, low_hz, high_hz):
-        """Somebody else sets limits."""
+        """Another process sets limits."""
         self.place(knob.min_path).write_text(f"{low_hz // knob.unit_hz}\n")
         self.place(knob.max_path).write_text(f"{high_hz // knob.unit_hz}\n")
 

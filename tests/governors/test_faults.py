@@ -2,12 +2,12 @@
 
 A daemon's energy side (`owner`: limits, journal, meters) runs as a user without rights, whose the
 limits are, as udev or tmpfiles would make them; or root's, and it writes through the real helper.
-The fault happens to the files under it, to it, or to the helper.  Nothing of it ends a process that
-was not killed, no fault of one knob touches another, no rail tells a zero that nobody read, and in
-the end all is as it was.
+The fault happens to the files under it, to it, or to the helper.  No fault ends a
+process that was not killed, affects another knob, or makes a rail report a zero that was not read.
+At the end all limits have their original values.
 
-TABLE x FAULTS is complete: a cell that a board cannot have is in LACKS with the reason, and tests
-that it is true.
+TABLE x FAULTS is complete. A cell that a board cannot have is in LACKS with the reason, and a test
+checks the reason.
 """
 
 import contextlib
@@ -315,7 +315,7 @@ def let_go(rig):
 
 
 def two_daemons(rig):
-    """The second is told who has the board, and neither it nor the command touches anything."""
+    """The second one reports the board's owner. Neither it nor the command changes anything."""
     rig.beat(0)
     pinned = limits(rig.sysfs)
     second, said = start(rig, *rig.more)
@@ -350,7 +350,8 @@ def hostile_requests(rig):
 
 @contextlib.contextmanager
 def attacked(helper, root, knob):
-    """Paths, wrong values and floods: each refused in words, nothing written, nobody kept out."""
+    """Paths, wrong values and floods: each is refused with a message, nothing is written, and other
+    clients are served."""
     before = snapshot(root)
     good = {"set": knob.name, "part": "max", "value": knob.text(knob.floor_hz)}
     path = knob.max_path

@@ -90,7 +90,7 @@ def garbled_files(whole):
 
 def no_right(whole):
     """The limit may be read and not written, the sensors not even read; when they may, the clock
-    is set without anybody's asking."""
+    is set without a request."""
     modes = [place.stat().st_mode & 0o777 for place in whole.files]
     for place in whole.files:
         place.chmod(0o444 if place == whole.files[0] else 0)
@@ -179,7 +179,7 @@ def by_name(told):
 
 
 def two_daemons(whole):
-    """The second is told who has the board, and neither it nor the command touches anything."""
+    """The second one reports the board's owner. Neither it nor the command changes anything."""
     second = whole.start("second")
     told = whole.ask("status", "second")["energy"]["policy"]
     assert (told["policy"], told["awaited"]) == ("hands_off", "fixed")

@@ -1,4 +1,4 @@
-"""The root helper: writes what is on its list for who may ask, and survives everybody else.
+"""The root helper: writes listed files for permitted peers, and survives all others.
 
 The helper is the real process; its root directory is a fixture tree.
 """
@@ -380,7 +380,7 @@ class TestDying:
         with socket.socket(socket.AF_UNIX) as listener:
             listener.bind(str(path))
             listener.listen()
-            for _ in range(2):  # who connects starts it, and it may die between two who do
+            for _ in range(2):  # a connection starts it; it may die between two connections
                 words = [sys.executable, "-c", starter, str(listener.fileno()), sysfs.root]
                 passed = [listener.fileno()]
                 with subprocess.Popen(words, cwd=ROOM, pass_fds=passed) as process:
@@ -428,7 +428,7 @@ class TestWhoMaySpeak:
             )
             somebody = {"user": 65534, "group": 65534, "extra_groups": []}
             if os.geteuid():
-                somebody = {}  # only root can become somebody else: we are served
+                somebody = {}  # only root can change its user: this user is served
             done = subprocess.run(
                 ["/usr/bin/env", "python3", "-c", script, helper.socket],
                 stderr=subprocess.DEVNULL,

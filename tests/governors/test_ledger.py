@@ -69,7 +69,7 @@ class Rig:
 
     def run(self, seconds, busy, watts, modelled, opp, unseen=lambda at_us: 0.0):
         """`busy[account](at_us)` is the mean number of busy cores in a tick, `watts[account]` what
-        one takes, `modelled[account]` what the model says; `unseen` is load that nobody books."""
+        one takes, `modelled[account]` what the model says; `unseen` is load without bookings."""
         for _ in range(int(seconds * 1e6) // TICK_US):
             total = self.idle_w + unseen(self.now_us)
             until_us = self.now_us + TICK_US

@@ -1,4 +1,4 @@
-"""RAPL: counters that wrap, begin anew, and may not be read."""
+"""RAPL: counters that wrap, restart, or are not readable."""
 
 from itertools import pairwise
 

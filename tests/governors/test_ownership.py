@@ -239,7 +239,7 @@ class TestSignals:
         assert limits(bench.sysfs) == bench.before
         assert not bench.journal.exists()
         with bench.owner():
-            pass  # nobody holds the board's locks
+            pass  # no process holds the board's locks
 
     def test_there_is_no_other_place_to_cut_in(self, bench):
         self.run(bench, Cutting(bench.sysfs, self.WRITES + 1, done=False))

@@ -33,7 +33,7 @@ answers = st.builds(
 
 
 def plant(own: str = "", given: Mapping[str, object] | None = None) -> Plant:
-    """An Orin Nano with the daemon's own policy; by default one that nobody chose."""
+    """An Orin Nano with the daemon's own policy; by default one that was not chosen."""
     found = Plant("orin-nano", own or "hands_off", given or {})
     if not own:
         found.running = Running("hands_off", {}, CostModel(found.tariff), chosen=False)

@@ -143,7 +143,7 @@ def test_races_grow_from_a_small_one_to_what_the_room_is_enough_for():
 
 
 def test_joules_that_were_told_too_early_leave_no_more_room_than_a_window_holds():
-    """A model that was ahead of the meter: what is told stands until the meter has caught up."""
+    """If the model was ahead, the reported joules stay until the meter catches up."""
     idle = TARIFFS["orin-nano"].idle_watts
     plant = Plant("orin-nano", "power_cap", {"watts": idle + 0.5, "window_s": 5.0})
     for at_s, joules in ((0, 0.0), (10, 60.0), (20, 60.0)):

@@ -1,4 +1,4 @@
-"""Settings of policies as anybody may send them: a policy comes of them, or a refusal."""
+"""Settings of policies from untrusted clients: they give a policy or a refusal."""
 
 from __future__ import annotations
 

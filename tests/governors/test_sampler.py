@@ -18,7 +18,7 @@ SECOND = 1_000_000
 
 
 class Script(PlainMeter):
-    """A meter that says what it is told to."""
+    """A meter with scripted readings."""
 
     provenance, steps_w = Provenance.MEASURED, {}
 

@@ -1,15 +1,15 @@
-"""numba's CUDA simulator, made cheap: what it runs stays the same, the kernels' Python.
+"""numba's CUDA simulator, made faster. It still runs the Python of the kernels.
 
 `quicken` replaces, in a process that has chosen the simulator (numba-cuda 0.30):
 
-- the block's barrier, which numba's main thread polls for, by one that wakes whoever waits: the
-  last thread to come lets the others go, and one that has ended is not waited for;
-- shared arrays, which numba gives to threads that ask at the same moment one each;
-- the wrapper around arrays, which adds record fields that no kernel here uses, by the array;
-- the exchange of each module's `cuda` around every call of a device function by one a launch.
+- the block's barrier, which numba's main thread polls: the last thread to arrive wakes the others,
+  and ended threads are not waited for;
+- shared arrays, of which numba gives each of several concurrent callers its own;
+- the wrapper around arrays, which adds record fields that no kernel uses, by the array itself;
+- the exchange of each module's `cuda` around every call of a device function, by one for a launch.
 
-Threads stay threads, which the interpreter switches between at any bytecode: kernels that race
-still do.  Where a thread fails, the others are let go from every barrier, and the launch fails.
+Threads stay threads, and the interpreter switches between them at any bytecode, so data races of
+kernels stay visible. If a thread fails, every barrier releases the others, and the launch fails.
 """
 
 from __future__ import annotations

@@ -269,7 +269,7 @@ EXTREMES = st.sampled_from([MIN, MIN + 1, -1, 0, 1, MAX - 1, MAX, 2**62, -(2**62
 
 @st.composite
 def extreme_streams(draw):
-    """Times at the ends of int64, in any order; nothing is let go."""
+    """Times at the ends of int64, in any order; no row is evicted."""
     row = st.tuples(EXTREMES, st.sampled_from([7, 2**32 - 7]))
     left, right = (draw(st.lists(row, max_size=12)) for _ in range(2))
     bound = draw(st.sampled_from([0, 1, 10**15, 36_525 * 86_400_000_000]))

@@ -109,7 +109,7 @@ class Desk:
 
 @contextmanager
 def guarded(data: bytes, at_end: bool) -> Iterator[int]:
-    """The address of a copy of `data` that ends (or begins) at a page nobody may touch."""
+    """The address of a copy of `data` that ends (or begins) at a page without access."""
     page = mmap.PAGESIZE
     size = -(-max(1, len(data)) // page) * page
     area = mmap.mmap(-1, size + 2 * page)

@@ -40,7 +40,7 @@ class Pooled(ChainJoin):
 
 @pytest.fixture(scope="module", params=TEAMS)
 def team(request):
-    """Workers who take any work to be worth a thread."""
+    """Workers that start a thread for any work."""
     with team_of(request.param) as workers:
         yield workers
 
@@ -165,7 +165,7 @@ def test_where_times_fall_within_a_partition_walks_go_on_behind_what_is_too_old(
 @pytest.mark.parametrize("room", [None, 1])
 @pytest.mark.parametrize("p", PARTITIONS)
 def test_a_row_too_late_undoes_what_other_pools_did(team, room, p):
-    """Others may have joined theirs already, or found no room, and let go."""
+    """Other threads may have joined their rows already, or found no room and released them."""
     model = Model(10, 10, pooled=True, room=room)
     rows = [(t, t % 3, q) for t in range(30) for q in PARTITIONS]
     found, expected = model.beat(rows, rows, (25, 25), team)

@@ -1,4 +1,4 @@
-"""A team of threads: every task is done once, whoever sleeps, and who waits for long does sleep."""
+"""A team of threads: every task runs once, whatever threads sleep; a long wait ends in sleep."""
 
 from __future__ import annotations
 

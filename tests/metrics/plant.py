@@ -206,11 +206,11 @@ class Plant:
         self._over.callback(process.terminate)
 
     def remote(self, name):
-        """A device that speaks to the collector, and to nobody else."""
+        """A device that speaks to the collector only."""
         return Device(SimpleNamespace(url=f"http://{self.collector}"), name)
 
     def report(self, name, count, **told):
-        """The report number `count` of a remote device: the daemon's, but for what is told."""
+        """The report number `count` of a remote device: the daemon's, with changed fields."""
         row = telemetry.row(self.ask("status"), 3600.0, {"version": 0, "applied": 0, "problem": ""})
         names = [column for column, _, _ in telemetry.COLUMNS]
         row = list((dict(zip(names, row, strict=True)) | told).values())

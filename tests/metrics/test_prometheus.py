@@ -66,9 +66,9 @@ def rows(count, hours=0):
 def fill(plant):
     """Send rows that no compression makes smaller, until the plant has seen enough; so many without
     an ack that some are still unread when the store is full."""
-    while not plant.full.is_set():  # a producer that was given up on a busy machine is made anew
+    while not plant.full.is_set():  # on a busy machine a producer may give up; start another
         with (
-            contextlib.suppress(EdgedError, TimeoutError),  # nobody takes the last ones
+            contextlib.suppress(EdgedError, TimeoutError),  # the last batches are never accepted
             plant.producer("full", unacked_bytes_max=64 << 20, timeout_s=5.0) as producer,
         ):
             while not plant.full.is_set():

@@ -1,5 +1,5 @@
-"""Alerts of the centre and of clocks, on a plant of their own: they take long to begin, and nobody
-has to wait for them (see test_prometheus.py)."""
+"""Alerts of the centre and of clocks, on a separate plant: they take long to fire, and
+other tests do not wait for them (see test_prometheus.py)."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from api.problems import ApiProblem
 
 
 class Daemon:
-    """A door that counts who asks, and can keep silent."""
+    """A door that counts its clients, and can stay silent."""
 
     def __init__(self, path):
         self.path, self.asked, self.speaks = path, 0, asyncio.Event()

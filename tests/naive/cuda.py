@@ -47,7 +47,7 @@ def evict(ring, bound, everything):
 
 
 def move(ring):
-    """The entries without their positions: those are given anew."""
+    """The entries without their positions, which are assigned again."""
     return [entry[1:] for entry in ring]
 
 

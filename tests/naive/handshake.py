@@ -1,4 +1,4 @@
-"""What a line of lanes has found when a beat is over, whoever met whom where."""
+"""The pairs that a line of lanes finds in a beat, in whatever lanes the tuples meet."""
 
 from __future__ import annotations
 

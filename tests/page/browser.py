@@ -145,7 +145,7 @@ class Page:
         self.until("document.readyState == 'complete'")
 
     def reload(self) -> None:
-        """Load the page anew; a question that the old one takes with it is asked again."""
+        """Reload the page. A question lost with the old page is asked again."""
         self.ask("window.before = true")
         self.call("Page.reload")
         self.until("!window.before && document.readyState == 'complete'")

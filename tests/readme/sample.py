@@ -1,6 +1,6 @@
-"""Where `examples/readings.parquet` comes from: two weeks of tests/data, by time and turbine.
+"""The origin of `examples/readings.parquet`: two weeks of tests/data, by time and turbine.
 
-python -m tests.readme.sample        writes it anew
+python -m tests.readme.sample        writes it again
 """
 
 import datetime

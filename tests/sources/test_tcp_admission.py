@@ -24,7 +24,7 @@ PATIENT = changed(copy_job(), promises={"latency": "10s", "ack_within": "10s"})
 
 @pytest.fixture(scope="module", autouse=True)
 def compiled() -> None:
-    """The daemon has compiled its kernels before anybody can connect."""
+    """The daemon has compiled its kernels before a client can connect."""
     wanted(bytes(8))
 
 
