@@ -229,7 +229,7 @@ def test_kernels_are_modelled_by_the_data_sheet_only_where_that_is_asked_for():
     found, notes = on_board(None, ORIN, CLOCKS, 6, on_gpu=True)
     assert set(found.kernels) == {"chain", "chain-cuda", "bucket-cuda"}
     assert {c.times_from for c in found.kernels.values()} == {"modelled"}
-    assert notes == [f"kernels of the GPU {gpu.PROVENANCE}"]
+    assert notes == [f"times of GPU kernels are {gpu.PROVENANCE}"]
     nano = governors.profile_reader.load("jetson-nano")
     _, notes = on_board(None, nano, {"cpu": CPU_HZ, "cuda": GPU_HZ}, 4, on_gpu=True)
     assert notes == ["the GPU of jetson-nano has no figures: CPU only"]
