@@ -112,7 +112,7 @@ def test_a_kernels_price_is_what_it_takes_in_simulation(policy):
 @pytest.mark.parametrize("rate", [1_000.0, 10_000.0, 20_000.0])
 def test_a_kernel_in_the_place_of_another_is_planned_like_the_work_that_it_makes(rate):
     made, rows = setup(rate, "race_to_idle"), round(rate * LATENCY_US / 1e6)
-    seen = Engine(made, SimulatedDevice(priced(0.05)))._seen(0.0)
+    seen = Engine(made, SimulatedDevice(priced(0.05)))._observation(0.0)
     for kernel, runs in itertools.product(made.kernels, made.kernels):
         tariff, then = SimulatedDevice(priced(0.05)).tariff, made.kernels[kernel]
         work = replace(seen.work, costs={then.device: then.cost})

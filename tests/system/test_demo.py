@@ -106,7 +106,7 @@ def test_an_aggregation_that_gives_up_is_started_again_but_not_for_ever(tmp_path
     story._parts = [story.spark]
     for _ in range(SPARK_STARTS_MAX - 1):
         story.spark.process.wait(120)
-        story._look()
+        story._update()
     story.spark.process.wait(120)
     with pytest.raises(ChildProcessFailed, match="ended with 75"):
-        story._look()
+        story._update()
