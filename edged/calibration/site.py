@@ -56,7 +56,7 @@ from governors.sysfs import Sysfs
 
 WINDOW, UNITS = 100_000, 131_072
 """Tuples a side of the window, and tuples of a beat (both sides)."""
-SHARE_MAX = 0.01
+METER_SHARE_MAX = 0.01
 """Share of a core for reading meters, more than in the daemon since a calibration is short."""
 
 
@@ -189,7 +189,7 @@ def _real(asked: Asked) -> Iterator[_Opened]:
     knobs, gpu_knobs = _knobs(sysfs, "cpu"), _knobs(sysfs, "gpu") if on_gpu else ()
     found = survey(sysfs, board, asked.meters)
     tariff = ModelTariff(PowerModel(load(board.profile_name))) if board.profile_name else None
-    sampler = Sampler(found.meters, share_max=SHARE_MAX)
+    sampler = Sampler(found.meters, share_max=METER_SHARE_MAX)
     writing = choose_writer(sysfs, (*knobs, *gpu_knobs), asked.helper)
     with closing(writing) as writer, closing(sampler):
         site = Site(sysfs, knobs, sampler, tariff, False, _step_w(found.meters), gpu_knobs,
