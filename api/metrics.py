@@ -126,8 +126,17 @@ def exposition_of(snapshot: Snapshot | None) -> Exposition:
 def _process(out: Exposition, snapshot: Snapshot) -> None:
     build, process, energy = snapshot["build"], snapshot["process"], snapshot["energy"]
     out.add_info("edged_build_info", **build)
-    board = energy["board"]["name"] if energy else ""
-    out.add_info("edged_daemon_info", name=snapshot["device"], epoch=snapshot["epoch"], board=board)
+    board = energy["board"] if energy else None
+    out.add_info(
+        "edged_daemon_info", name=snapshot["device"], epoch=snapshot["epoch"],
+        board=board["name"] if board else "", simulated=_flag(board),
+    )  # fmt: skip
+    if board:
+        out.add_info(
+            "edged_board_info", board=board["name"], profile=board["profile"] or "",
+            power_model=board["power_model"] or "", processor=board["processor"],
+            simulated=_flag(board),
+        )  # fmt: skip
     _states(out, "edged_state", STATES, snapshot["state"])
     out.add("edged_snapshot_timestamp_seconds", snapshot["wall_us"] / 1e6)
     out.add("edged_start_time_seconds", snapshot["started_wall_us"] / 1e6)
@@ -139,6 +148,11 @@ def _process(out: Exposition, snapshot: Snapshot) -> None:
     out.add("edged_wakeups_total", process["wakeups"])
     for kind in EVENT_KINDS:  # from 0 on: a rate needs a sample before the first event
         out.add("edged_events_total", snapshot["events"].get(kind, 0), kind=kind)
+
+
+def _flag(board: Mapping[str, Any] | None) -> str:
+    """The label `simulated`."""
+    return "true" if board and board["simulated"] else "false"
 
 
 def _beats(out: Exposition, snapshot: Snapshot) -> None:
@@ -245,9 +259,10 @@ def _energy(out: Exposition, energy: Mapping[str, Any]) -> None:
     if energy["ledger"] is not None:
         _ledger(out, energy["ledger"])
     if budget is not None:
-        out.add("edged_energy_budget_left_joules", budget["left_j"])
-        out.add("edged_energy_budget_left_seconds", budget["left_us"] / 1e6)
-        out.add("edged_energy_budget_forecast_joules", budget["forecast_j"])
+        source = budget["provenance"]
+        out.add("edged_energy_budget_left_joules", budget["left_j"], source=source)
+        out.add("edged_energy_budget_left_seconds", budget["left_us"] / 1e6, source=source)
+        out.add("edged_energy_budget_forecast_joules", budget["forecast_j"], source=source)
 
 
 def _ledger(out: Exposition, ledger: Mapping[str, Any]) -> None:
@@ -264,23 +279,25 @@ def _ledger(out: Exposition, ledger: Mapping[str, Any]) -> None:
 
 
 def _clocks(out: Exposition, energy: Mapping[str, Any]) -> None:
+    mark = {"simulated": _flag(energy["board"])}
     for clock, limits in energy["limits"].items():
-        out.add("edged_clock_hertz", limits["hz"], clock=clock)
-        out.add("edged_clock_min_hertz", limits["min_hz"], clock=clock)
-        out.add("edged_clock_max_hertz", limits["max_hz"], clock=clock)
+        out.add("edged_clock_hertz", limits["hz"], clock=clock, **mark)
+        out.add("edged_clock_min_hertz", limits["min_hz"], clock=clock, **mark)
+        out.add("edged_clock_max_hertz", limits["max_hz"], clock=clock, **mark)
     for clock, spent in energy["clock_s"].items():
         for hertz, s in spent["at"].items():
-            out.add("edged_clock_seconds_total", s, clock=clock, hertz=hertz, how=spent["how"])
+            labels = {"clock": clock, "hertz": hertz, "how": spent["how"], **mark}
+            out.add("edged_clock_seconds_total", s, **labels)
     for hertz, s in energy["race_clock_s"].items():
-        out.add("edged_race_clock_seconds_total", s, hertz=hertz)
+        out.add("edged_race_clock_seconds_total", s, hertz=hertz, **mark)
     sleep = energy["sleep_s"]
     if sleep is not None:
         for state, s in {"awake": sleep["awake"], **sleep["states"]}.items():
-            out.add("edged_idle_state_seconds_total", s, state=state)
-        out.add("edged_core_wakeups_total", sleep["wakeups"])
+            out.add("edged_idle_state_seconds_total", s, state=state, **mark)
+        out.add("edged_core_wakeups_total", sleep["wakeups"], **mark)
     out.add("edged_limits_taken_over_total", energy["taken_over"])
     policy = energy["policy"]
-    out.add_info("edged_policy_info", policy=policy["policy"])
+    out.add_info("edged_policy_info", policy=policy["policy"], **mark)
     out.add("edged_policy_fallback", bool(policy["problem"]))
     out.add("edged_overload", energy["overload"])
 

@@ -80,9 +80,19 @@ def detect(sysfs: Sysfs) -> DetectedBoard:
         profile = name if name in profile_reader.names() else None
         return DetectedBoard(name, model, soc, _release(sysfs.get(RELEASE) or ""), profile)
     if any(vendor in (sysfs.get("/proc/cpuinfo") or "") for vendor in _X86):
-        says = (sysfs.get(f"{DMI}/{part}") or "" for part in ("sys_vendor", "product_name"))
-        return DetectedBoard("x86", " ".join(says).strip(), "", "", "generic-x86")
+        maker, product = (
+            sysfs.get(f"{DMI}/{part}") or "" for part in ("sys_vendor", "product_name")
+        )
+        return DetectedBoard("x86", f"{maker} {product}".strip(), "", "", _of_product(product))
     return DetectedBoard("unknown", model, soc, _release(sysfs.get(RELEASE) or ""), None)
+
+
+def _of_product(product: str) -> str | None:
+    """The profile of the machine with that product name of DMI.  The figures of one machine say
+    nothing about another with the same processor."""
+    every = (profile_reader.load(name) for name in profile_reader.names() if product)
+    dmi = (p for p in every if not p.tree.compatible and p.tree.model == product)
+    return next((p.name for p in dmi), None)
 
 
 def _find(table: tuple[tuple[str, str], ...], text: str) -> str:

@@ -117,10 +117,12 @@ function take(now) {
     p99: now.latency_ms_p99,
     backlog: now.store.backlog_bytes,
   };
-  for (const [name, limits] of Object.entries(energy?.limits ?? {})) sample[`hz ${name}`] = limits.hz / 1e6;
+  for (const [name, limits] of Object.entries(energy?.limits ?? {})) {
+    sample[`hz ${name}`] = limits.hz == null ? undefined : limits.hz / 1e6;
+  }
   const first = history.find((one) => sample.t - one.t <= COST_S);
   const tuples = first ? sample.rows - first.rows : 0;
-  sample.cost = tuples > 0 ? (1e6 * (sample.joules - first.joules)) / tuples : undefined;
+  sample.cost = tuples > 0 && sample.joules != null && first.joules != null ? (1e6 * (sample.joules - first.joules)) / tuples : undefined;
   return sample;
 }
 
@@ -131,6 +133,7 @@ function show(now, sample) {
   charts.rate.show(history);
   const promises = Object.values(now.jobs).map((job) => job.promises.latency_us / 1000);
   const promise = promises.length ? Math.min(...promises) : null;
+  say(byId("latency").querySelector(".host"), now.energy?.board.simulated ? "of this host" : "");
   panel("latency", [digits(sample.p50), digits(sample.p99)], legs(promise), promise !== null && sample.p99 > promise);
   charts.latency.show(history, promise);
   panel("backlog", [count(now.store.backlog_pages)], ...backlog(now));
@@ -150,13 +153,15 @@ function head(now) {
   say(byId("build"), `edged ${build.version}, Python ${build.python}, ${build.platform}, ${now.workers} kernel ${now.workers === 1 ? "thread" : "threads"}, ${amount(now.process.rss_bytes, "B")} resident, ${digits(100 * rate((s) => s.process.cpu_s))} % of a core`);
 }
 
+const UNKNOWN = "Not known: no meter of the input, and no power model of this machine.";
+
 function power(now) {
   const { energy } = now;
   document.querySelectorAll("#power .tag").forEach((tag) => mark(tag, energy?.watts?.provenance));
   document.querySelectorAll("#cost .tag").forEach((tag) => mark(tag, energy?.joules_per_mtuple?.provenance));
   const none = "No board is watched: set energy.board.";
   const pair = energy?.joules_per_mtuple;
-  panel("power", [digits(energy?.watts?.input)], energy ? [energy.watts?.rail, energy.input?.covers].filter(Boolean).join(", ") : none);
+  panel("power", [digits(energy?.watts?.input)], energy ? [energy.watts?.rail, energy.input?.covers].filter(Boolean).join(", ") || UNKNOWN : none);
   const policy = energy?.policy;
   panel("cost", [digits(pair?.above_idle), digits(pair?.input)],
     energy ? `policy ${policy.policy}${policy.problem ? `: ${policy.problem}` : ""}; since start, chart over ${COST_S} s` : none, !!policy?.problem);
@@ -171,6 +176,7 @@ function clocks(energy, none) {
   const each = domains.map(([name, limits]) => `${name} ${digits(limits.hz / 1e6)}`).join(", ");
   const [idle] = Object.entries(energy?.idle_states ?? {}).sort(([, a], [, b]) => b - a);
   const sleep = idle ? `; ${digits(100 * idle[1])} % in ${idle[0]}, ${digits(energy.wakeups_per_s)} wakeups/s` : "";
+  mark(byId("clocks").querySelector(".tag"), energy?.board.simulated ? "simulated" : null);
   panel("clocks", [main ? digits(main[1].hz / 1e6) : "–"], energy ? races(energy) + each + sleep : none);
   charts.clocks ??= domains.length && new Chart(figure("clocks"), domains.map(([name]) => (
     { key: `hz ${name}`, name, kind: name === main[0] ? "first" : "other" })), (v) => `${digits(v)} MHz`);

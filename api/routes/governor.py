@@ -42,6 +42,7 @@ def view(snapshot: dict[str, Any]) -> Governor:
         {
             **section,
             **energy.get("policy", {}),
+            "simulated": energy["board"]["simulated"],
             "clocks": clocks(energy),
             "raced": _opps(energy.get("race_clock_s", {})),
             "residency": [

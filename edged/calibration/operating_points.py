@@ -267,7 +267,8 @@ class _Run:
         if tariff is None:
             raise ConfigError(
                 "no meter measures this board's power and no profile models it; name a meter with"
-                " --meters (docs/energy.md), or calibrate without a board with --board none"
+                " --meters (docs/energy.md), calibrate without a board with --board none, or take"
+                " another machine's figures as a stand-in with --power-model generic-x86"
             )
         if self._processor == "gpu" and not tariff.gating.priced:
             raise ConfigError(

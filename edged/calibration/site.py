@@ -48,8 +48,7 @@ from governors.meters.base import Meter, survey
 from governors.meters.rails import wholes
 from governors.meters.sampler import Sampler
 from governors.meters.settings import MeterSettings
-from governors.power import PowerModel
-from governors.profile_reader import load
+from governors.power_models import power_model
 from governors.simulated.board import PREFIX, SimulatedBoard, from_name
 from governors.simulated.kernel import open_root
 from governors.sysfs import Sysfs
@@ -73,6 +72,8 @@ class Asked:
     bounds: CalibrationLimits
     """Limits for all kernels together."""
     meters: MeterSettings = field(default_factory=MeterSettings)
+    power_model: str = ""
+    """Name of a profile that stands in for the board's."""
 
 
 def why_fixed(root: str, helper: Path) -> str:
@@ -83,6 +84,23 @@ def why_fixed(root: str, helper: Path) -> str:
         if any(_may(writer, knob) for knob in knobs):
             return ""
         return writer.why
+
+
+def why_unpriced(root: str, meters: MeterSettings, stand_in: str) -> str:
+    """Why no watts are known below `root`; empty where a meter or a power model has them.  Raises
+    ProfileError."""
+    sysfs = open_root(root)
+    board = detect(sysfs)
+    if power_model(board.profile_name, stand_in) is not None:
+        return ""
+    found = survey(sysfs, board, meters).meters
+    try:
+        return (
+            "" if wholes(found) else "no meter tells this machine's power, and no profile models it"
+        )
+    finally:
+        for meter in found:
+            meter.close()
 
 
 def calibrate_board(asked: Asked, say: Say = lambda *_: None) -> EnergyCalibration:
@@ -188,7 +206,8 @@ def _real(asked: Asked) -> Iterator[_Opened]:
     on_gpu = any(member.device != "cpu" for member in members)
     knobs, gpu_knobs = _knobs(sysfs, "cpu"), _knobs(sysfs, "gpu") if on_gpu else ()
     found = survey(sysfs, board, asked.meters)
-    tariff = ModelTariff(PowerModel(load(board.profile_name))) if board.profile_name else None
+    model = power_model(board.profile_name, asked.power_model)
+    tariff = None if model is None else ModelTariff(model)
     sampler = Sampler(found.meters, share_max=METER_SHARE_MAX)
     writing = choose_writer(sysfs, (*knobs, *gpu_knobs), asked.helper)
     with closing(writing) as writer, closing(sampler):

@@ -122,8 +122,11 @@ class StackLayout:
         finally:
             os.close(lock)
 
-    def prepare(self, jobs: Sequence[Path], device: str, board: str, policy: str, url: str) -> None:
-        """Make the directories, the token and the configuration.  Raises ConfigError."""
+    def prepare(
+        self, jobs: Sequence[Path], device: str, energy: dict[str, object], url: str
+    ) -> None:  # fmt: skip
+        """Make the directories, the token and the configuration, with `energy` as its section of
+        that name.  Raises ConfigError."""
         token = new_token()
         line = token_line(device, token)
         sections: dict[str, dict[str, object]] = {
@@ -131,7 +134,7 @@ class StackLayout:
             "store": {"directory": self.store.name},
             "run": {"jobs": [str(path.absolute()) for path in jobs]},
             "uplink": {"url": url, "token_file": self.token.name},
-            "energy": {"board": board, "policy": policy},
+            "energy": energy,
             "api": {"socket": self.api.name},
         }
         try:

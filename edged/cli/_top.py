@@ -64,6 +64,7 @@ class LiveView:
             "backlog_pages": store["backlog_pages"], "backlog_bytes": store["backlog_bytes"],
             "uplink": None if now["uplink"] is None else now["uplink"]["state"],
             "cpu_share": self.rate(lambda s: s["process"]["cpu_s"]),
+            "board": energy.get("board"),
             "watts": energy.get("watts"),
             "joules_per_mtuple": energy.get("joules_per_mtuple"),
             "policy": (energy.get("policy") or {}).get("policy"),
@@ -138,16 +139,22 @@ def _rows_out(snapshot: Snapshot) -> float:
 
 def _numbers(figures: dict[str, Any], width: int) -> Table:
     """The figures below their names, in two rows of both, or more on a narrow terminal."""
-    watts, pair = figures["watts"], figures["joules_per_mtuple"]
+    watts, pair, board = figures["watts"], figures["joules_per_mtuple"], figures["board"]
+    here = " (this host)" if board and board["simulated"] else ""
+    latency = f"{_ms(figures['latency_ms_p50'])} / {_ms(figures['latency_ms_p99'])}"
     columns = {
         "tuples in": f"{amount(figures['rows_in_per_s'])}/s",
         "rows out": f"{amount(figures['rows_out_per_s'])}/s",
-        "latency p50 / p99": f"{_ms(figures['latency_ms_p50'])} / {_ms(figures['latency_ms_p99'])}",
+        f"latency{here} p50 / p99": latency,
         "backlog": f"{figures['backlog_pages']} pages, {amount(figures['backlog_bytes'])}B",
         "uplink": figures["uplink"] or "none",
     }
+    if board is not None:
+        columns["board"] = f"{board['name']}{' (simulated)' if board['simulated'] else ''}"
     if watts is not None:
         columns[f"power ({watts['provenance']})"] = f"{watts['input']:.2f} W"
+    elif board is not None:
+        columns["power"] = "not known"
     if pair is not None:
         above = "?" if pair["above_idle"] is None else f"{pair['above_idle']:.3g}"
         heading = f"J/M tuples above idle, in all ({pair['provenance']})"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -38,14 +39,19 @@ GROUP = "edged"
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     help="The board's tree.  [default: this machine's]",
 )
+@click.option("--power-model", "stand_in", metavar="NAME", default="",
+              help="A profile whose figures stand in where the board has none.")  # fmt: skip
 @click.option("--helper", default=HELPER, type=click.Path(path_type=Path), show_default=True,
               help="The root helper's socket.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="As JSON, with every source.")
-def command(name: str | None, root: Path, helper: Path, as_json: bool) -> None:
+def command(
+    name: str | None, root: Path, stand_in: str, helper: Path, as_json: bool
+) -> None:  # fmt: skip
     """Show how many of the board's watts edged can influence, then the detected hardware, what may
     be read and set, and why the rest may not.
 
-    Changes nothing.  Figures of the power model carry their error.
+    Changes nothing.  Figures of the power model carry their error.  A machine without a profile has
+    no power model: its watts are what its meters measure.
     """
     from governors.errors import GovernorError
 
@@ -53,7 +59,7 @@ def command(name: str | None, root: Path, helper: Path, as_json: bool) -> None:
         root, name = Path(name), None
     try:
         with _opened(name, root) as sysfs:
-            document = describe(sysfs, helper, simulated=name is not None)
+            document = describe(sysfs, helper, simulated=name is not None, stand_in=stand_in)
     except GovernorError as problem:
         raise ConfigError(str(problem)) from problem
     if as_json:
@@ -64,30 +70,34 @@ def command(name: str | None, root: Path, helper: Path, as_json: bool) -> None:
     _print(document, Console(markup=False, highlight=False))
 
 
-def describe(sysfs: Sysfs, helper: Path, simulated: bool) -> dict[str, Any]:
-    """All findings as plain data."""
+def describe(sysfs: Sysfs, helper: Path, simulated: bool, stand_in: str = "") -> dict[str, Any]:
+    """All findings as plain data; `stand_in`: the profile that gives the board's power model.
+    Raises ProfileError."""
     from governors.actuators.base import findings
     from governors.actuators.writers import choose_writer
     from governors.detect import detect
     from governors.energy import Provenance
     from governors.meters.base import survey
     from governors.meters.settings import MeterSettings
-    from governors.power import PowerModel
-    from governors.profile_reader import load
+    from governors.power_models import described, power_model
+    from governors.topology import topology
 
     board = detect(sysfs)
+    model = power_model(board.profile_name, stand_in)
+    covers = described(model, board.profile_name) if model else ""
+    cores = topology(sysfs, board)
     found = findings(sysfs, board)
     writer = choose_writer(sysfs, found, helper)
     source = Provenance.SIMULATED if simulated else Provenance.MEASURED
     meters = survey(sysfs, board, MeterSettings(provenance=source))
-    model = PowerModel(load(board.profile_name)) if board.profile_name else None
     try:
         return {
-            "influence": _influence(sysfs, model, found, writer),
+            "influence": _influence(sysfs, model, found, writer) | {"covers": covers},
             "board": {
                 "name": board.name, "model": board.model, "soc": board.soc,
                 "release": board.release, "profile": board.profile_name, "simulated": simulated,
             },
+            "cores": {"text": cores.text, **asdict(cores)},
             "writer": {"name": writer.name, "why": writer.why},
             "settings": [_setting(sysfs, setting, writer) for setting in found],
             "meters": [
@@ -101,7 +111,7 @@ def describe(sysfs: Sysfs, helper: Path, simulated: bool) -> dict[str, Any]:
                 {"meter": m.meter, "what": m.what, "remedy": m.remedy} for m in meters.missing
                 if m.meter != "model"
             ],
-            "input": _input(meters.meters, model),
+            "input": _input(meters.meters, model, covers),
             "profile": _profile(model) if model else None,
         }  # fmt: skip
     finally:
@@ -145,7 +155,7 @@ def _influence(
         answer |= {
             "idle_watts": watts.idle_min, "idle_processors_watts": watts.idle_processors,
             "idle_locked_watts": watts.idle_max, "full_min_watts": watts.full_min,
-            "full_max_watts": watts.full_max, "covers": model.profile.input_is,
+            "full_max_watts": watts.full_max,
             "idle_error_watts": model.error_watts(model.idle_load()),
             "full_error_watts": model.error_watts(model.full_load(highest=True)),
         }  # fmt: skip
@@ -157,7 +167,9 @@ def _sentence(known: dict[str, Any]) -> str:
     """The first line: the share that edged can influence."""
     head = "edged can influence" if known["clocks"] else "no control: edged can set no clock here"
     if "idle_watts" not in known:
-        return f"{head}{':' if known['clocks'] else ';'} without a profile the watts are unknown"
+        if not known["clocks"]:
+            return f"{head}; no power model describes it"
+        return "edged can influence clocks here; no power model says how many watts that is"
     idle, acted_on = known["idle_watts"], known["idle_processors_watts"]
     low, high = known["full_min_watts"], known["full_max_watts"]
     errors = f"± {known['idle_error_watts']:.1f} and {known['full_error_watts']:.1f} W, modelled"
@@ -208,7 +220,7 @@ def _remedy(sysfs: Sysfs, paths: list[str]) -> str:
     return f"sudo sh -c 'chgrp {GROUP} {files} && chmod g+w {files}', or run edged-governor-helper"
 
 
-def _input(meters: Any, model: PowerModel | None) -> dict[str, Any]:
+def _input(meters: Any, model: PowerModel | None, covers: str) -> dict[str, Any]:
     """The source of the whole input's power."""
     from governors.meters.rails import wholes
 
@@ -218,8 +230,7 @@ def _input(meters: Any, model: PowerModel | None) -> dict[str, Any]:
         return {"from": best.name, "covers": best.covers, "provenance": best.provenance.value}
     if model is not None:
         return {
-            "from": " + ".join(model.profile.input), "covers": model.profile.input_is,
-            "provenance": "modelled",
+            "from": " + ".join(model.profile.input), "covers": covers, "provenance": "modelled",
         }  # fmt: skip
     return {"from": None, "covers": "", "provenance": None}
 
@@ -266,12 +277,17 @@ def _print(document: dict[str, Any], console: Console) -> None:
     board, profile = document["board"], document["profile"]
     console.print(document["influence"]["text"], style="bold", soft_wrap=True)
     kind = "simulated " if board["simulated"] else ""
-    known = f"profile {board['profile']}" if profile else "no profile"
+    known = f"profile {board['profile']}" if board["profile"] else "no profile"
+    if profile and profile["name"] != board["profile"]:
+        known += f", figures of the stand-in {profile['name']}"
     title = f"{board['model'] or 'no model'} {board['release']}".rstrip()
     console.print(f"\n{kind}{board['name']}: {title}, {known}", soft_wrap=True)
     if profile:
         for note in profile["notes"]:
             console.print(f"  {note}", style="dim", soft_wrap=True)
+    console.print(document["cores"]["text"], soft_wrap=True)
+    if not board["profile"]:
+        _print_clocks(document["cores"]["domains"], console)
     _print_settings(document, console)
     _print_meters(document, console)
     if profile:
@@ -285,6 +301,22 @@ def _table(title: str, *columns: str) -> Any:
     for column in columns:
         table.add_column(column, overflow="fold")
     return table
+
+
+def _print_clocks(domains: list[dict[str, Any]], console: Console) -> None:
+    """The clocks of the machine's cores, each different range once."""
+    cores: dict[str, list[int]] = {}
+    for domain in domains:
+        if domain["floor_hz"] is None:
+            clocks = "the kernel shows no clock"
+        elif domain["table_hz"]:
+            clocks = " ".join(f"{hz / 1e6:g}" for hz in domain["table_hz"]) + " MHz"
+        else:
+            low, high = domain["floor_hz"] / 1e6, domain["ceiling_hz"] / 1e6
+            clocks = f"any clock from {low:g} to {high:g} MHz"
+        cores.setdefault(clocks, []).extend(domain["cores"])
+    for clocks, numbers in cores.items():
+        console.print(f"  cores {', '.join(map(str, numbers))}: {clocks}", soft_wrap=True)
 
 
 def _print_settings(document: dict[str, Any], console: Console) -> None:
@@ -319,7 +351,9 @@ def _print_meters(document: dict[str, Any], console: Console) -> None:
     whole = document["input"]
     if whole["from"]:
         text = f"whole input: {whole['from']} ({whole['covers']}), {whole['provenance']}"
-        console.print(text, soft_wrap=True)
+    else:
+        text = "whole input: not known; --power-model NAME takes another machine's figures instead"
+    console.print(text, soft_wrap=True)
     for missing in document["missing"]:
         text = f"missing: {missing['meter']}: {missing['what']}"
         advice = f": {missing['remedy']}" if missing["remedy"] else ""

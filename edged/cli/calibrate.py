@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from edged.joins.base import WindowJoin
     from edged.placement.placement import KernelProfile
     from edged.placement.profile import EnergyCalibration
+    from governors.meters.settings import MeterSettings
 
 NONE = "none"
 
@@ -52,6 +53,8 @@ NONE = "none"
               help="Wait to cool down at this temperature.")  # fmt: skip
 @click.option("--meters", "meters_file", type=click.Path(exists=True, dir_okay=False,
               path_type=Path), help="TOML with a table [meters], as of `edged run`.")  # fmt: skip
+@click.option("--power-model", metavar="NAME", default="",
+              help="Board profile whose figures stand in where this machine has none.")  # fmt: skip
 @click.option("--helper", default="/run/edged/governor.sock", show_default=True,
               type=click.Path(path_type=Path), help="The root helper's socket.")  # fmt: skip
 @click.option("--plot", type=click.Path(dir_okay=False, path_type=Path),
@@ -60,7 +63,7 @@ NONE = "none"
 def command(
     directory: Path, workers: int | None, names: tuple[str, ...], cpu_watts: float | None,
     gpu_watts: float | None, board: str | None, minutes: float, celsius_max: float,
-    meters_file: Path | None, helper: Path, plot: Path | None, as_json: bool,
+    meters_file: Path | None, power_model: str, helper: Path, plot: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Measure what each kernel of a join costs here and store it for placement (half a minute);
     where clocks may be set, also its time and power at each clock of the CPU, or of the GPU that it
@@ -80,7 +83,7 @@ def command(
     members = offered(names)
     here, left_out = runnable(members)
     console = Console(stderr=True, highlight=False, quiet=as_json)
-    chosen = _chosen(board, helper, console)
+    chosen = _chosen(board, helper, _meters(meters_file), power_model, console)
     for line in left_out if not chosen.startswith("simulated:") else ():
         console.print(line, soft_wrap=True, markup=False)
     if plot is not None and chosen == NONE:
@@ -92,7 +95,8 @@ def command(
     energy = None
     if chosen != NONE:
         bounds = CalibrationLimits(60 * minutes, celsius_max)
-        asked = _request(chosen, directory, helper, members, threads, bounds, meters_file)
+        asked = _request(chosen, directory, helper, members, threads, bounds, meters_file,
+                         power_model)  # fmt: skip
         energy = _measure_clocks(asked, console)
     watts = {"cpu": cpu_watts, "cuda": gpu_watts}
     profile = _measure_kernels(
@@ -106,16 +110,22 @@ def command(
 
 def _request(
     board: str, directory: Path, helper: Path, members: Sequence[type[WindowJoin]], threads: int,
-    bounds: CalibrationLimits, meters_file: Path | None,
+    bounds: CalibrationLimits, meters_file: Path | None, power_model: str,
 ) -> Asked:  # fmt: skip
     """The request, with the journal of this store's daemon: a board has one owner."""
     from edged.calibration.site import Asked
-    from edged.energy.settings import EnergySettings, read_meters
-    from governors.meters.settings import MeterSettings
+    from edged.energy.settings import EnergySettings
 
     journal = EnergySettings(board).journal(directory)
-    meters = MeterSettings() if meters_file is None else read_meters(meters_file)
-    return Asked(board, journal, helper, members, threads, bounds, meters)
+    meters = _meters(meters_file)
+    return Asked(board, journal, helper, members, threads, bounds, meters, power_model)
+
+
+def _meters(path: Path | None) -> MeterSettings:
+    from edged.energy.settings import read_meters
+    from governors.meters.settings import MeterSettings
+
+    return MeterSettings() if path is None else read_meters(path)
 
 
 def _write_results(
@@ -141,11 +151,14 @@ def _write_results(
     click.echo(f"kept in {' and '.join(map(str, kept))}")
 
 
-def _chosen(board: str | None, helper: Path, console: Console) -> str:
-    """A board's tree, simulated:NAME, or none."""
-    from edged.calibration.site import why_fixed
+def _chosen(
+    board: str | None, helper: Path, meters: MeterSettings, power_model: str, console: Console
+) -> str:
+    """A board's tree, simulated:NAME, or none.  Raises ConfigError."""
+    from edged.calibration.site import why_fixed, why_unpriced
     from edged.energy.settings import from_flags
     from governors.base import HANDS_OFF
+    from governors.errors import GovernorError
 
     if board is not None:
         return from_flags(board, HANDS_OFF, (), None, helper).board
@@ -153,6 +166,14 @@ def _chosen(board: str | None, helper: Path, console: Console) -> str:
     if why:
         console.print(f"no clock can be set: {why}", soft_wrap=True, markup=False)
         console.print("`edged board` names what would permit it; --board / measures one clock")
+        return NONE
+    try:
+        why = why_unpriced("/", meters, power_model)
+    except GovernorError as problem:
+        raise ConfigError(f"--power-model: {problem}") from problem
+    if why:
+        console.print(f"clocks are not compared: {why}", soft_wrap=True, markup=False)
+        console.print("name a meter with --meters, or a stand-in with --power-model generic-x86")
     return NONE if why else "/"
 
 

@@ -190,7 +190,8 @@ def _show_running(client: Client, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps({**ran, "board": board["name"], "writer": board["writer"]}))
         return
-    click.echo(f"{board['name']}: {_named(ran)}")
+    mark = " (simulated)" if ran["simulated"] else ""
+    click.echo(f"{board['name']}{mark}: {_named(ran)}")
     for line in (ran["reason"], ran["forecast"], ran["problem"]):
         if line:
             click.echo(f"  {line}")
@@ -207,7 +208,7 @@ def _show_running(client: Client, as_json: bool) -> None:
         hz = (domain["hz"], domain["min_hz"], domain["max_hz"])
         now, low, high = ("?" if one is None else f"{one / 1e6:g}" for one in hz)
         owned = ", owned" if domain["name"] in ran["owned"] else ""
-        click.echo(f"  {domain['name']}: {now} MHz, of {low} to {high}{owned}")
+        click.echo(f"  {domain['name']}: {now} MHz, of {low} to {high}{owned}{mark}")
     for name, why in ran["refused"].items():
         click.echo(f"  {name}: not set: {why}")
     for text in ran["restored"]:

@@ -30,6 +30,7 @@ _FLAGS = {
     "snapshot_bytes": ("store.snapshot_bytes", "--snapshot-bytes"),
     "trace": ("run.trace", "--trace"),
     "board": ("energy.board", "--board"),
+    "power_model": ("energy.power_model", "--power-model"),
     "policy": ("energy.policy", "--policy"),
     "helper": ("energy.helper", "--helper"),
 }
@@ -87,6 +88,11 @@ _FLAGS = {
 @click.option(
     "--board",
     help="The board's tree, simulated:NAME (kept in STORE/board), or none.  [default: this one's]",
+)
+@click.option(
+    "--power-model",
+    metavar="NAME",
+    help="Board profile whose figures stand in where this machine has none: generic-x86.",
 )
 @click.option("--policy", help="Energy policy.  [default: hands_off]")
 @click.option(

@@ -36,8 +36,10 @@ def uplink(state: dict[str, Any] | None) -> list[str]:
 
 
 def _latency(status: dict[str, Any]) -> str:
-    p50, p99 = status["latency_ms_p50"], status["latency_ms_p99"]
-    return "not known yet" if p50 is None else f"p50 {p50} ms p99 {p99} ms"
+    """Of this host, which is not the simulated board."""
+    p50, p99, energy = status["latency_ms_p50"], status["latency_ms_p99"], status["energy"]
+    here = " (this host)" if energy is not None and energy["board"]["simulated"] else ""
+    return f"latency{here} " + ("not known yet" if p50 is None else f"p50 {p50} ms p99 {p99} ms")
 
 
 def _show(status: dict[str, Any]) -> None:
@@ -51,7 +53,7 @@ def _show(status: dict[str, Any]) -> None:
         f"[bold]{escape(status['device'])}[/] session {status['session']}, "
         f"up {status['uptime_s']:.0f} s, "
         f"beat {status['beat']}, {status['rows']:,} tuples, {status['pages']:,} pages, "
-        f"latency {_latency(status)}, "
+        f"{_latency(status)}, "
         f"backlog {store['backlog_pages']} pages ({store['backlog_bytes']:,} bytes)"
     )
     if store["full"]:

@@ -25,13 +25,15 @@ if TYPE_CHECKING:
 @click.option("--device", help="The device's name at the collector.  [default: (host name)]")
 @click.option("--board", default="/", show_default=True,
               help="The board's tree, simulated:NAME, or none.")  # fmt: skip
+@click.option("--power-model", metavar="NAME", default="",
+              help="As of `edged run`: a board profile whose figures stand in.")  # fmt: skip
 @click.option("--policy", default="hands_off", show_default=True, help="Energy policy.")
 @click.option("--until-end", is_flag=True,
               help="End when all sources have ended and the collector has all pages.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print events as JSON on standard output.")
 def command(
-    jobs: tuple[Path, ...], directory: Path, device: str | None, board: str, policy: str,
-    until_end: bool, as_json: bool,
+    jobs: tuple[Path, ...], directory: Path, device: str | None, board: str, power_model: str,
+    policy: str, until_end: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Run JOBS with a collector and a REST API of their own, until Ctrl-C.
 
@@ -55,7 +57,8 @@ def command(
     layout = StackLayout(directory.absolute())
     with layout.locked():
         stack = LocalStack(layout, say.restarted, until_end)
-        layout.prepare(jobs, device or DeviceSection().effective_name, board, policy, stack.url)
+        energy: dict[str, object] = {"board": board, "power_model": power_model, "policy": policy}
+        layout.prepare(jobs, device or DeviceSection().effective_name, energy, stack.url)
         try:
             compile_kernels(quiet=as_json or not sys.stderr.isatty())
             for name in stack.start():

@@ -144,6 +144,12 @@ class EnergySection:
         "Root of the board's file tree (/: this machine), simulated:NAME, or none.",
         example='"simulated:orin-nano"',
     )  # fmt: skip
+    power_model: str = _setting(
+        kinds.text(), "",
+        "Board profile whose figures stand in where this machine has none; its joules are "
+        "another machine's, and labelled modelled.",
+        example='"generic-x86"',
+    )  # fmt: skip
     policy: str = _setting(
         kinds.text(), "hands_off", "The energy policy; see docs/energy.md, Policies.",
         example='"race_to_idle"', live=True,

@@ -84,7 +84,9 @@ def energy(config: Config) -> EnergySettings:
         raise wrong
     side, board = config.energy, board_of(config).board
     found = meters.parse(side.meters)
-    return EnergySettings(board, side.policy, side.settings, side.allow, found, Path(side.helper))
+    return EnergySettings(
+        board, side.policy, side.settings, side.allow, found, Path(side.helper), side.power_model
+    )
 
 
 def energy_faults(config: Config) -> Iterator[SettingError]:
@@ -123,6 +125,21 @@ def _board_faults(config: Config) -> Iterator[SettingError]:
     elif board.board != NO_BOARD and not Path(board.board).is_dir():
         yield _wrong(config, "energy.board", f"{board.board} is no directory",
                      f"name a board's tree, {SIMULATED}NAME, or {NO_BOARD}")  # fmt: skip
+    yield from _power_model_faults(config)
+
+
+def _power_model_faults(config: Config) -> Iterator[SettingError]:
+    name, board = config.energy.power_model, board_of(config)
+    if not name:
+        return
+    if board.simulated:
+        yield _wrong(config, "energy.power_model", f"{board.board} has its own power model",
+                     "leave it out, or simulate that board")  # fmt: skip
+        return
+    try:
+        load_profile(name)
+    except GovernorError as problem:
+        yield _wrong(config, "energy.power_model", str(problem))
 
 
 def _allow_faults(config: Config) -> Iterator[SettingError]:

@@ -60,10 +60,9 @@ class Scene:
         watts, pair, wakes = energy["watts"], energy["joules_per_mtuple"], energy["wakeups_per_s"]
         raced = {int(hz): s for hz, s in energy["race_clock_s"].items()}
         mhz = sum(hz * s for hz, s in raced.items()) / max(1e-9, sum(raced.values())) / 1e6
-        board, source = (
-            energy["board"]["name"],
-            "modelled" if watts is None else watts["provenance"],
-        )
+        known = watts if watts is not None else energy["input"]
+        board = energy["board"]["name"]
+        source = "not known" if known is None else known["provenance"]
         figures = Table.grid(padding=(0, 2))
         for _ in range(5):
             figures.add_column(justify="right")
@@ -80,6 +79,11 @@ class Scene:
         )  # fmt: skip
         return [Text(), figures]
 
+    def _host(self) -> str:
+        """Latency is this host's, also where the board is simulated."""
+        told = self.daemon.get("energy")
+        return " (this host)" if told is not None and told["board"]["simulated"] else ""
+
     def render(self) -> RenderableType:
         """The panel with the current state."""
         figures = Table.grid(padding=(0, 3))
@@ -87,7 +91,7 @@ class Scene:
             figures.add_column(justify="right")
         store = self.daemon.get("store", {})
         figures.add_row("[dim]tuples in", "[dim]matches", "[dim]pages landed", "[dim]Spark rows",
-                        "[dim]latency p50 / p99")  # fmt: skip
+                        f"[dim]latency{self._host()} p50 / p99")  # fmt: skip
         figures.add_row(
             f"[bold]{self.tuples:,}[/]",
             f"[bold]{self.matches:,}[/]",

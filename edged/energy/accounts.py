@@ -26,6 +26,8 @@ from governors.work import RaceCost
 
 CLOCK_US = 1_000_000
 """Interval of reading the clock of races without a set clock."""
+ASSUMED_HZ = 10**9
+"""Clock that prices races where none can be read; it is shown nowhere."""
 SAMPLE = 8
 TALLY_MAX = 256
 """Counted races are booked after this many, so that placement has a current arrival rate."""
@@ -59,7 +61,7 @@ class Accounts:
         self._learnt_us = clock.monotonic_us()
         self._woken = 0
         self._hz = (0, 0)
-        """Time of the last reading of the clock, and the clock."""
+        """Time of the last reading of the clock, and the clock; 0: never read."""
         self._tally = HandsOffTotals()
 
     def attach(self, jobs: Sequence[JobRuntime]) -> None:
@@ -113,7 +115,8 @@ class Accounts:
         hz, moved = self._clock_hz(now_us), self._row_bytes * tally.taken
         rows = round(tally.taken / n)
         cycles = self._cycles_of(us / n, moved / n, rows, hz)
-        self._watch.race(us, min(1.0, tally.ingest_us / us), hz, cores, moved)
+        ingest = min(1.0, tally.ingest_us / us)
+        self._watch.race(us, ingest, hz, cores, moved, self._clock_known())
         self._race_law().note(rows, cycles, cores)
         beside = self._cycles(used_us - cpu_us)
         self._race_law().note_beside(beside / n, tally.commits // n)
@@ -180,7 +183,7 @@ class Accounts:
         """Cost of a race by processor."""
         cost, away = self._race_law().cost(), self._away()
         for part in away:
-            cost = with_part(cost, part, self._hz[1] or 10**9)
+            cost = with_part(cost, part, self._hz[1] or ASSUMED_HZ)
         return {"gpu" if away else "cpu": cost}
 
     def waiting(self, staged: int, now_us: int) -> float:
@@ -212,7 +215,7 @@ class Accounts:
         else:
             hz = self._clock_hz(now_us)
             cycles = self._cycles_of(us, moved, done.taken, hz)
-        self._watch.race(us, ingest, hz, cores, moved)
+        self._watch.race(us, ingest, hz, cores, moved, self._clock_known())
         self._race_law().note(done.taken, cycles, cores)
 
     def _shape(self, us: float, cpu_us: float) -> tuple[float, float]:
@@ -249,7 +252,7 @@ class Accounts:
     def _cycles(self, cpu_us: float) -> float:
         if self._site.simulated is not None:
             return self._site.simulated.cycles(cpu_us)
-        return cpu_us * (self._hz[1] or 1e9) / 1e6
+        return cpu_us * (self._hz[1] or ASSUMED_HZ) / 1e6
 
     def _clock_hz(self, now_us: int) -> int:
         """Clock of races: the pinned one, or the last reading after a race."""
@@ -257,10 +260,16 @@ class Accounts:
         if pinned:
             return pinned
         if self._hz[1] == 0 or now_us - self._hz[0] >= CLOCK_US:
-            self._hz = (now_us, self._nearest(self._now_hz() or self._hz[1] or 10**9))
-        return self._hz[1]
+            read = self._now_hz()
+            self._hz = (now_us, self._nearest(read) if read else self._hz[1])
+        return self._hz[1] or ASSUMED_HZ
+
+    def _clock_known(self) -> bool:
+        """Whether the clock of the last race is pinned, read or simulated."""
+        return bool(self._set_hz() or self._hz[1] or self._site.simulated is not None)
 
     def _nearest(self, hz: float) -> int:
-        profile = self._site.profile
-        table = () if profile is None else profile.clusters[0].choices_hz
+        profile, domains = self._site.profile, self._site.cores.domains
+        own = domains[0].table_hz if domains else ()
+        table = own if profile is None else profile.clusters[0].choices_hz
         return min(table, key=lambda x: abs(x - hz), default=round(hz / 1e8) * 10**8)

@@ -8,6 +8,9 @@ rows (`row_bytes`). A race takes as long as on the board at the clocks in its tr
 time runs ahead of this machine's until the race is over, by at most AHEAD_US, and the limits are
 released after it.  Work beyond that queues, and `busy_share` reports the requested share of time;
 above 1 the board is overloaded.
+
+A machine without a profile has no power model: nothing is modelled of it, and energy comes from its
+meters alone.  `energy.power_model` gives it another machine's figures, as a stand-in.
 """
 
 from __future__ import annotations
@@ -31,10 +34,12 @@ from governors.errors import GovernorError
 from governors.meters.base import Found, survey
 from governors.meters.settings import MeterSettings
 from governors.power import PowerModel
+from governors.power_models import described, power_model
 from governors.profile import BoardProfile
 from governors.simulated.board import BoardWork, SimulatedBoard, from_name
 from governors.simulated.kernel import open_root
 from governors.sysfs import Sysfs
+from governors.topology import Topology, topology
 
 AHEAD_US = 1_000_000
 
@@ -45,8 +50,11 @@ class BoardSite:
 
     sysfs: Sysfs
     board: DetectedBoard
+    cores: Topology
     profile: BoardProfile | None
+    """The board's own."""
     model: PowerModel | None
+    """Of its profile, or of the stand-in that `energy.power_model` names."""
     knobs: list[Knob]
     writer: ReselectingWriter
     journal: Path
@@ -58,6 +66,13 @@ class BoardSite:
     def provenance(self) -> Provenance:
         """Provenance of its sensors' readings."""
         return Provenance.MEASURED if self.simulated is None else Provenance.SIMULATED
+
+    @property
+    def modelled(self) -> str:
+        """What the power model describes, in words; empty without one."""
+        if self.model is None:
+            return ""
+        return described(self.model, self.board.profile_name)
 
 
 class SimulatedWork:
@@ -129,8 +144,9 @@ def _open(settings: EnergySettings, store: Path, clock_us: Callable[[], int]) ->
     return BoardSite(
         sysfs,
         board,
+        topology(sysfs, board),
         profile,
-        None if profile is None else PowerModel(profile),
+        power_model(board.profile_name, settings.power_model),
         knobs,
         ReselectingWriter(sysfs, [*knobs, *sleeps.switches], settings.helper),
         settings.journal(store),

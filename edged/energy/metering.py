@@ -91,10 +91,12 @@ class Metering:
     # beats ---------------------------------------------------------------------------
 
     def race(
-        self, us: float, ingest_share: float, hz: int, cores: float, moved_bytes: float
-    ) -> None:
-        """A race took `us` on `cores` cores (mean) at a clock."""
-        self.clocks_us[hz] = self.clocks_us.get(hz, 0.0) + us
+        self, us: float, ingest_share: float, hz: int, cores: float, moved_bytes: float,
+        clock_known: bool = True,
+    ) -> None:  # fmt: skip
+        """A race took `us` on `cores` cores (mean) at a clock, assumed where it is not known."""
+        if clock_known:
+            self.clocks_us[hz] = self.clocks_us.get(hz, 0.0) + us
         self._core_us += us * cores
         if self._tariff is None:
             return
@@ -138,7 +140,8 @@ class Metering:
     def provenance(self) -> Provenance:
         """Provenance of the joules."""
         measured = self.sampler.wholes and self.sampler.wholes[0].provenance
-        return measured or Provenance.MODELLED
+        simulated = self._site.simulated is not None
+        return measured or (Provenance.SIMULATED if simulated else Provenance.MODELLED)
 
     # readings ----------------------------------------------------------------------------------
 

@@ -101,8 +101,9 @@ class Policies:
             raise ConfigError(str(problem)) from problem
         if self._tariff is None and policy.needs_model:
             raise ConfigError(
-                f"policy {name} needs a power model, and this board has none"
-                f" ({self._site.board.name}): {_unmodelled()}"
+                f"policy {name} needs a power model, and this machine"
+                f" ({self._site.board.name}) has none: choose {_unmodelled()}, or give it a"
+                " stand-in's figures: --power-model generic-x86, energy.power_model"
             )
         return policy
 

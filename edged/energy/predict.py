@@ -84,9 +84,9 @@ def lines(predicted: dict[str, Any], figures: dict[str, Any] | None) -> list[str
     if figures is None:
         return found
     pair, watts = figures["joules_per_mtuple"], figures["watts"]
-    rate = figures["rate_per_stream"] or 0
+    rate, source = figures["rate_per_stream"] or 0, figures["provenance"] or "power not known"
     found.append(f"running on {figures['board']} at {rate:.3g} tuples/s a"
-                 f" stream, {figures['policy']} ({figures['provenance']}):")  # fmt: skip
+                 f" stream, {figures['policy']} ({source}):")  # fmt: skip
     found.append("  no power figure" if watts is None else f"  {watts:.2f} W on average")
     if pair is not None:
         above = "?" if pair["above_idle"] is None else f"{pair['above_idle']:.3g}"

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 Section = Mapping[str, Any]
+UNKNOWN = "power not known: no meter of the input, and no power model of this machine"
 
 
 def lines(energy: Section) -> Iterator[str]:
@@ -13,7 +14,8 @@ def lines(energy: Section) -> Iterator[str]:
     board = energy["board"]
     name = f"{board['name']}{' (simulated)' if board['simulated'] else ''}"
     yield f"{name}: {power(energy)}; {per_mtuple(energy)}"
-    yield f"clocks: {clocks(energy) or 'cannot be figures'}; {sleep(energy)}"
+    mark = "simulated clocks" if board["simulated"] else "clocks"
+    yield f"{mark}: {clocks(energy) or 'not known'}; {sleep(energy)}"
     yield from _times(energy)
     ran = energy["policy"]
     parts = (ran["policy"], ran["reason"], ran["forecast"])
@@ -36,7 +38,7 @@ def power(energy: Section) -> str:
     figures, watts = energy["input"], energy["watts"]
     now = "" if watts is None else f"{watts['input']:.2f} W now, "
     if figures is None:
-        return "no meter measures the input, and this board has no power model"
+        return UNKNOWN
     return f"{now}{figures['joules']:.1f} J ({figures['rail']}, {figures['provenance']})"
 
 
@@ -44,7 +46,7 @@ def per_mtuple(energy: Section) -> str:
     """Joules per million tuples, above idle and of the whole input."""
     pair = energy["joules_per_mtuple"]
     if pair is None:
-        return "no tuples yet"
+        return "no tuples yet" if energy["input"] else "joules not known"
     above = "?" if pair["above_idle"] is None else f"{pair['above_idle']:.3g}"
     return f"{above} J a million tuples above idle, {pair['input']:.3g} J whole input"
 

@@ -178,7 +178,9 @@ class EnergyGovernor:
             **self.policies.as_dict(),
             "reason": self.acting.reason,
             "forecast": runs.forecast(observed),
-            "budget": None if budget is None else asdict(budget),
+            "budget": None
+            if budget is None
+            else {**asdict(budget), "provenance": self.watch.provenance.value},
         }
 
     def settle(self) -> None:

@@ -1,6 +1,7 @@
 """Energy settings of `edged run`, from its flags.
 
     --board DIR | simulated:NAME | none      default: this machine's own tree, `/`
+    --power-model NAME                       default: the board's own profile, if it has one
     --policy NAME --governor KEY=VALUE       default: hands_off
     --meters FILE                            TOML, a table [meters] (`governors.meters.settings`)
 
@@ -46,6 +47,8 @@ class EnergySettings:
     """Optional knobs that may be set."""
     meters: meters.MeterSettings = field(default_factory=meters.MeterSettings)
     helper: Path = HELPER
+    power_model: str = ""
+    """Name of a profile whose figures stand in for the board's; empty: the board's own, if any."""
 
     @property
     def simulated(self) -> bool:

@@ -48,6 +48,9 @@ def status(side: EnergyGovernor, now_us: int) -> dict[str, Any]:
             "model": site.board.model,
             "simulated": site.simulated is not None,
             "profile": site.board.profile_name,
+            "power_model": None if site.model is None else site.model.profile.name,
+            "processor": site.cores.model,
+            "cores": len(site.cores.online),
         },
         "policy": side.policy(),
         "knobs": [
@@ -83,7 +86,7 @@ def status(side: EnergyGovernor, now_us: int) -> dict[str, Any]:
             for s in watch.sampler.schedules()
         ],
         "missing": [str(m) for m in site.meters.missing if m.meter != "model"],
-        "ledger": _books(watch.report()),
+        "ledger": _books(watch.report(), site.simulated is not None),
     }  # fmt: skip
 
 
@@ -113,8 +116,7 @@ def _joules(rail_energy: RailEnergy) -> dict[str, Any]:
 
 def _modelled(side: EnergyGovernor, now_us: int) -> dict[str, Any]:
     """Joules of the idle board and edged's own work, where no meter measures the input."""
-    watch, profile = side.watch, side.site.profile
-    covers = "" if profile is None else profile.input_is
+    watch, covers = side.watch, side.site.modelled
     source = Provenance.MODELLED if side.site.simulated is None else Provenance.SIMULATED
     return {
         "rail": "model", "covers": f"{covers}; of work, edged's own alone",
@@ -166,12 +168,12 @@ def _per_mtuple(figures: dict[str, Any]) -> dict[str, Any] | None:
     }
 
 
-def _books(report: Report | None) -> dict[str, Any] | None:
+def _books(report: Report | None, simulated: bool) -> dict[str, Any] | None:
     """The ledger by phase, job and operator."""
     if report is None or not report.measured_s + report.unmeasured_s:
         return None
     return {
-        "provenance": report.provenance.value,
+        "provenance": (Provenance.SIMULATED if simulated else report.provenance).value,
         "measured_s": report.measured_s,
         "unmeasured_s": report.unmeasured_s,
         "input": _figure(report.input),

@@ -39,6 +39,16 @@ PROCESS = table(
         "name",
         "epoch",
         "board",
+        "simulated",
+    ),
+    info(
+        "edged_board_info",
+        "The board; `simulated`: its power, clocks and sleep states are not this machine's.",
+        "board",
+        "profile",
+        "power_model",
+        "processor",
+        "simulated",
     ),
     gauge("edged_state", "The daemon's state.", "state"),
     gauge("edged_snapshot_timestamp_seconds", "When the status was taken, by the device's clock."),
@@ -201,39 +211,49 @@ ENERGY = table(
     gauge(
         "edged_energy_unattributed_joules", "Measured energy that no account explains.", "source"
     ),
-    gauge("edged_energy_budget_left_joules", "Energy that the policy may still spend."),
-    gauge("edged_energy_budget_left_seconds", "Time until the budget ends."),
+    gauge("edged_energy_budget_left_joules", "Energy that the policy may still spend.", "source"),
+    gauge("edged_energy_budget_left_seconds", "Time until the budget ends.", "source"),
     gauge(
         "edged_energy_budget_forecast_joules",
         "Energy left at the budget's end at the current "
         "mean power; below 0 the budget does not last.",
+        "source",
     ),
     gauge("edged_meter_up", "Whether a meter's last reading of a rail succeeded.", "meter", "rail"),
     gauge("edged_meters_missing", "Configured or detected meters that cannot be read."),
 )
 
 CLOCKS = table(
-    gauge("edged_clock_hertz", "Current clock.", "clock"),
-    gauge("edged_clock_min_hertz", "Lower limit of the clock.", "clock"),
-    gauge("edged_clock_max_hertz", "Upper limit of the clock.", "clock"),
+    gauge("edged_clock_hertz", "Current clock.", "clock", "simulated"),
+    gauge("edged_clock_min_hertz", "Lower limit of the clock.", "clock", "simulated"),
+    gauge("edged_clock_max_hertz", "Upper limit of the clock.", "clock", "simulated"),
     counter(
         "edged_clock_seconds_total",
         "Time at each operating point.",
         "clock",
         "hertz",
         "how",
+        "simulated",
         series_max=512,
     ),
-    counter("edged_race_clock_seconds_total", "Time of races, by clock of the CPU.", "hertz"),
     counter(
-        "edged_idle_state_seconds_total", "Core-seconds in each sleep state, and `awake`.", "state"
+        "edged_race_clock_seconds_total",
+        "Time of races, by clock of the CPU.",
+        "hertz",
+        "simulated",
     ),
-    counter("edged_core_wakeups_total", "Times that a core left a sleep state."),
+    counter(
+        "edged_idle_state_seconds_total",
+        "Core-seconds in each sleep state, and `awake`.",
+        "state",
+        "simulated",
+    ),
+    counter("edged_core_wakeups_total", "Times that a core left a sleep state.", "simulated"),
     counter(
         "edged_limits_taken_over_total",
         "Times that another process changed a limit that edged had set.",
     ),
-    info("edged_policy_info", "The running energy policy.", "policy"),
+    info("edged_policy_info", "The running energy policy.", "policy", "simulated"),
     gauge("edged_policy_fallback", "Whether the chosen policy cannot run here."),
     gauge("edged_overload", "Whether the simulated board cannot carry its load."),
 )

@@ -31,6 +31,7 @@ LABELS = {
     "rail": "a supply, as the board calls it",
     "reason": "why rows were dropped",
     "result": "how a batch ended",
+    "simulated": "`true`: of a simulated board, `false`: of this machine",
     "sink": "a sink's id within its job",
     "source": "provenance of a figure of energy: `measured`, `modelled` or `simulated`",
     "state": "a state; the current one has the value 1",

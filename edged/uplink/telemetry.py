@@ -138,12 +138,16 @@ def _energy(energy: Mapping[str, Any] | None) -> list[Any]:
         return [None] * 7
     total, now = energy["input"], energy["watts"]
     return [
-        energy["board"]["name"], energy["policy"]["policy"],
+        _board(energy["board"]), energy["policy"]["policy"],
         None if now is None else now["input"],
         None if total is None else total["joules"],
         None if total is None else total["provenance"],
         energy["taken_over"], len(energy["missing"]),
     ]  # fmt: skip
+
+
+def _board(board: Mapping[str, Any]) -> str:
+    return f"simulated:{board['name']}" if board["simulated"] else str(board["name"])
 
 
 def _warnings(energy: Mapping[str, Any] | None) -> list[Any]:

@@ -106,7 +106,7 @@ def test_policies_are_shown_and_switched(edged):
         "power_cap {'watts': 5"
     )
     shown = edged("governor", "show").stdout
-    assert "orin-nano: power_cap" in shown and "cpu.policy0: " in shown
+    assert "orin-nano (simulated): power_cap" in shown and "cpu.policy0: " in shown
     edged("governor", "policy", "turbo", code=65)
     assert edged("governor", "policy", "hands_off").stdout == "hands_off\n"
 

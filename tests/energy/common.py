@@ -13,13 +13,23 @@ import pytest
 
 from edged.cli import main
 from edged.control.door import ask
+from edged.platform.clock import SystemClock
 from governors.simulated.kernel import open_root
 from tests.beat.loop import batch
-from tests.beat.support import Daemon, changed, copy_job
+from tests.beat.support import SECOND, Daemon, changed, copy_job
 
 POLICY0 = "/sys/devices/system/cpu/cpufreq/policy0"
 JOB = changed(copy_job(), promises={"latency": "60ms"})
 BOARD = ("--board", "simulated:orin-nano")
+
+
+class StepClock(SystemClock):
+    """Stands still until the test moves it."""
+
+    now = 10 * SECOND
+
+    def monotonic_us(self):
+        return self.now
 
 
 def edged(*words):

@@ -23,16 +23,8 @@ from governors.placement_prices import KernelPart
 from governors.policies.base import Decision
 from governors.tariff import RadioPrice
 from tests.beat.support import SECOND
+from tests.energy.common import StepClock
 from tests.governors.trees import plant
-
-
-class StepClock(SystemClock):
-    """Stands still until the test moves it."""
-
-    now = 10 * SECOND
-
-    def monotonic_us(self):
-        return self.now
 
 
 class Bench:

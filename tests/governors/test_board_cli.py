@@ -62,6 +62,32 @@ def test_a_board_without_control_says_so_first(ask, tmp_path):
     text = ask("--root", str(tmp_path / "vm"))
     assert text.splitlines()[0].startswith("no control: edged can set no clock here")
     assert "no power can be read here" in text
+    assert "whole input: not known" in text
+    assert " W when idle" not in text
+
+
+def test_a_machine_without_a_profile_shows_its_own_cores_and_clocks(ask, tmp_path):
+    trees.plant(tmp_path / "laptop", "x86-intel-pstate")
+    root = ("--root", str(tmp_path / "laptop"))
+    document, text = json.loads(ask(*root, "--json")), ask(*root)
+    knobs = {s["name"]: s for s in document["settings"] if s["kind"] == "cpu"}
+    own = {d["name"]: d for d in document["cores"]["domains"]}
+    assert own.keys() == knobs.keys()
+    for name, domain in own.items():
+        assert domain["floor_hz"] == knobs[name]["floor_hz"]
+        assert domain["table_hz"] == [] and f"to {domain['ceiling_hz'] / 1e6:g} MHz" in text
+    assert document["profile"] is None and document["input"]["provenance"] == "measured"
+
+
+def test_another_machines_figures_stand_in_only_where_they_are_asked_for(ask, tmp_path):
+    trees.plant(tmp_path / "vm", "no-control")
+    root = ("--root", str(tmp_path / "vm"))
+    asked = json.loads(ask(*root, "--power-model", "generic-x86", "--json"))
+    assert json.loads(ask(*root, "--json"))["input"]["from"] is None
+    assert asked["board"]["profile"] is None
+    assert asked["input"]["provenance"] == "modelled"
+    assert asked["input"]["covers"].startswith("stand-in generic-x86, another machine's figures")
+    assert "figures of the stand-in generic-x86" in ask(*root, "--power-model", "generic-x86")
 
 
 def test_a_board_that_is_known_but_has_no_profile_gets_no_watts(ask, tmp_path):
@@ -69,7 +95,9 @@ def test_a_board_that_is_known_but_has_no_profile_gets_no_watts(ask, tmp_path):
     document = json.loads(ask("--root", str(tmp_path / "xavier"), "--json"))
     assert json.loads(ask("--board", str(tmp_path / "xavier"), "--json")) == document, "as `run`"
     assert document["profile"] is None
-    assert document["influence"]["text"].startswith("edged can influence: without a profile")
+    assert document["influence"]["text"].startswith(
+        "edged can influence clocks here; no power model"
+    )
     assert {m["name"] for m in document["meters"]} == {"ina3221"}
 
 

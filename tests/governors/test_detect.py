@@ -16,10 +16,10 @@ EXPECTED = {
     "jetson-nano-r32": ("jetson-nano", "tegra210", "R32.7.1", "jetson-nano"),
     "thor-r38": ("thor", "tegra264", "R38.2.0", None),
     "raspberry-pi-5": ("raspberry-pi-5", "bcm2712", "", "raspberry-pi-5"),
-    "x86-intel-pstate": ("x86", "", "", "generic-x86"),
-    "x86-amd-pstate": ("x86", "", "", "generic-x86"),
-    "x86-acpi-cpufreq": ("x86", "", "", "generic-x86"),
-    "no-control": ("x86", "", "", "generic-x86"),
+    "x86-intel-pstate": ("x86", "", "", None),
+    "x86-amd-pstate": ("x86", "", "", None),
+    "x86-acpi-cpufreq": ("x86", "", "", None),
+    "no-control": ("x86", "", "", None),
 }
 
 

@@ -88,6 +88,16 @@ class Board(TypedDict, total=False):
     model: Annotated[str | None, Field(None)]
     simulated: Annotated[bool | None, Field(None)]
     profile: Annotated[str | None, Field(None)]
+    power_model: Annotated[
+        str | None,
+        Field(
+            None,
+            description="The profile whose figures model the power: the board's own, or a stand-in;"
+            " null: nothing is modelled",
+        ),
+    ]
+    processor: Annotated[str, Field("", description="Its name, as the kernel has it")]
+    cores: Annotated[int | None, Field(None, description="Online cores")]
     writer: Annotated[Writer, Field({"name": "", "why": ""})]
     clocks: Annotated[list[Clock], Field(default_factory=list, description="Current state")]
     knobs: Annotated[
@@ -105,6 +115,19 @@ class Opp(TypedDict, total=False):
 
     hz: Required[int]
     seconds: Required[float]
+
+
+class Budget(TypedDict, total=False):
+    """State of the policy's energy budget."""
+
+    left_j: Required[Annotated[float, Field(description="Energy that may still be spent")]]
+    left_us: Required[Annotated[int, Field(description="Time until its end")]]
+    forecast_j: Required[
+        Annotated[
+            float, Field(description="Rest at its end at the mean power; below 0: it does not last")
+        ]
+    ]
+    provenance: Required[Provenance]
 
 
 class Residency(TypedDict, total=False):
@@ -144,6 +167,10 @@ class Governor(TypedDict, total=False):
     """The policy that sets the clocks, and its last decision."""
 
     policy: Annotated[str, Field("hands_off", examples=["race_to_idle"])]
+    simulated: Annotated[
+        bool | None,
+        Field(None, description="Whether clocks, times and budget are a simulated board's"),
+    ]
     settings: Annotated[dict[str, Any], Field(default_factory=dict, examples=[{"watts": 5.0}])]
     own: Annotated[
         Choice | None,
@@ -166,6 +193,7 @@ class Governor(TypedDict, total=False):
     ]
     reason: Annotated[str, Field("", description="Reason of the last decision")]
     forecast: Annotated[Any, Field("")]
+    budget: Annotated[Budget | None, Field(None)]
     problem: Annotated[str, Field("", description="Why the policy fell back to hands_off")]
     owned: Annotated[
         list[str], Field(default_factory=list, description="Clocks whose limits edged sets")
