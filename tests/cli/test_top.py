@@ -12,6 +12,7 @@ SNAPSHOT = {
     "rows": 0, "pages": 0, "sources": [], "latency_ms_p50": None, "latency_ms_p99": None,
     "store": {"backlog_pages": 0, "backlog_bytes": 0}, "uplink": None, "process": {"cpu_s": 1.0},
     "energy": {
+        "board": {"name": "orin-nano", "simulated": True},
         "watts": {"input": 3.36, "provenance": "simulated"},
         "joules_per_mtuple": {"above_idle": 1.25, "input": 20.5, "provenance": "simulated"},
         "policy": {"policy": "hands_off"},
@@ -53,6 +54,14 @@ def test_figures_stay_whole_however_narrow_it_is(width):
     if width > 40:  # as wide as the longest of them
         for figure in ("power (simulated)", "in all (simulated)", "1.25, 20.5", "? / ?"):
             assert figure in text
+        assert "latency (this host) p50 / p99" in text and "orin-nano (simulated)" in text
+
+
+def test_power_that_is_not_known_is_a_word_and_no_figure(monkeypatch):
+    real = {"board": {"name": "x86", "simulated": False}, "watts": None, "joules_per_mtuple": None}
+    monkeypatch.setitem(SNAPSHOT, "energy", {**SNAPSHOT["energy"], **real})
+    text = "\n".join(shown(132, 60))
+    assert "not known" in text and "this host" not in text and " W" not in text
 
 
 @pytest.mark.parametrize("height", [24, 30, 60])

@@ -115,6 +115,12 @@ class TestScraping:
     def test_energy_says_that_it_is_simulated(self, plant):
         told = [s for f in families(plant).values() for s in f.samples if "source" in s.labels]
         assert len(told) > 5 and {s.labels["source"] for s in told} == {"simulated"}
+        told = [s for f in families(plant).values() for s in f.samples if "simulated" in s.labels]
+        assert {s.labels["simulated"] for s in told} == {"true"}
+        assert {s.name for s in told} >= {
+            "edged_board_info", "edged_daemon_info", "edged_policy_info", "edged_clock_hertz",
+            "edged_clock_seconds_total", "edged_idle_state_seconds_total",
+        }  # fmt: skip
 
     def test_a_thousand_jobs_stay_within_the_bounds_and_are_counted(self, plant):
         snapshot = plant.ask("status")

@@ -110,6 +110,8 @@ def test_figures_change_while_a_job_runs_and_say_where_they_come_from(browser, a
         ".map((one) => one.querySelector('.tag')?.textContent)"
     )
     page.until(f"{tags}.length >= 5 && {tags}.every((tag) => tag === 'simulated')")
+    page.until("document.querySelector('#clocks .tag').textContent === 'simulated'")
+    page.until("document.querySelector('#latency .tag').textContent === 'of this host'")
     shown = page.ask("document.querySelector('.graph').textContent")
     for text in ("power", "wind", "joined", "join on id", "kw > 0.5", "late", "/s"):
         assert text in shown
