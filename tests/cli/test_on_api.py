@@ -78,9 +78,8 @@ def test_status_is_the_whole_snapshot_and_top_tells_rates(edged):
     shown = edged("status").stdout
     assert "orin-nano (simulated)" in shown
     assert "uplink: none" in shown
-    assert "latency (this host) not known yet" in " ".join(
-        shown.split()
-    )  # no row has come: that is no latency of 0 ms
+    # no row has come: that is no latency of 0 ms
+    assert "latency (this host) not known yet" in " ".join(shown.split())
     assert (told["latency_ms_p50"], told["latency_ms_p99"]) == (None, None)
     top = json.loads(edged("top", "--once", "--json").stdout)
     assert top["rows_in_per_s"] == 0 and top["watts"]["provenance"] == "simulated"
