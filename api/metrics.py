@@ -116,6 +116,7 @@ def exposition_of(snapshot: Snapshot | None) -> Exposition:
     _store(out, snapshot)
     if snapshot["uplink"] is not None:
         _uplink(out, snapshot["uplink"])
+        out.add("edged_uplink_held_pages", snapshot["store"]["held_pages"])
     if snapshot["energy"] is not None:
         _energy(out, snapshot["energy"])
         _clocks(out, snapshot["energy"])
@@ -163,6 +164,8 @@ def _beats(out: Exposition, snapshot: Snapshot) -> None:
     out.add_histogram("edged_batch_rows", Histogram.of(snapshot["batch_rows"]))
     for leg, histogram in snapshot["legs"].items():
         out.add_histogram("edged_leg_seconds", Histogram.of(histogram), leg=leg)
+    out.add("edged_promise_missed", snapshot["promise_missed"])
+    out.add("edged_saturated", snapshot["saturated"])
     for reason, rows in snapshot["drops"].items():
         out.add("edged_rows_dropped_total", rows, reason=reason)
 
@@ -180,8 +183,9 @@ def _job(out: Exposition, name: str, job: Mapping[str, Any]) -> None:
         out.add("edged_stream_late_rows_total", s["late"], **labels)
         out.add("edged_stream_ahead_rows_total", s["refused_ahead"], **labels)
         out.add("edged_stream_producers", s["producers"], **labels)
-        watermark_us = s["watermark_us"]
-        watermark = None if watermark_us is None else watermark_us / 1e6
+        out.add("edged_stream_silent_seconds", _seconds(s["silent_us"]), **labels)
+        out.add("edged_stream_silent_limit_seconds", _seconds(s["silent_after_us"]), **labels)
+        watermark = _seconds(s["watermark_us"])
         out.add("edged_stream_watermark_timestamp_seconds", watermark, **labels)
     for operator, o in job["operators"].items():
         labels = {"job_name": name, "operator": operator}
@@ -214,6 +218,10 @@ def _store(out: Exposition, snapshot: Snapshot) -> None:
     store, oldest_us = snapshot["store"], snapshot["store"]["oldest_page_us"]
     out.add("edged_store_bytes", store["bytes"])
     out.add("edged_store_limit_bytes", store["bytes_max"])
+    out.add("edged_store_disk_bytes", store["disk_bytes"])
+    out.add("edged_store_disk_free_bytes", store["disk_free_bytes"])
+    out.add("edged_store_room_bytes", store["room_bytes"])
+    out.add("edged_store_fill_ratio", store["fill"])
     out.add("edged_store_full", store["full"])
     out.add("edged_store_full_seconds_total", store["full_us"] / 1e6)
     out.add("edged_store_fsyncs_total", store["fsyncs"])
@@ -226,6 +234,7 @@ def _store(out: Exposition, snapshot: Snapshot) -> None:
 def _uplink(out: Exposition, uplink: Mapping[str, Any]) -> None:
     out.add("edged_uplink_connected", uplink["connected"])
     _states(out, "edged_uplink_state", UPLINK_STATES, uplink["state"])
+    out.add("edged_uplink_open", uplink["open"])
     out.add("edged_uplink_pages_sent_total", uplink["pages_sent"])
     out.add("edged_uplink_sent_bytes_total", uplink["bytes_sent"])
     out.add("edged_uplink_pages_acked_total", uplink["pages_acked"])
@@ -236,9 +245,7 @@ def _uplink(out: Exposition, uplink: Mapping[str, Any]) -> None:
     problems = [stuck["problem"] for stuck in uplink["stuck"]]
     for problem in sorted({"damaged", *problems}):
         out.add("edged_uplink_stuck_partitions", problems.count(problem), problem=problem)
-    acked_us = uplink["last_ack_us"]
-    acked = None if acked_us is None else acked_us / 1e6
-    out.add("edged_uplink_last_ack_timestamp_seconds", acked)
+    out.add("edged_uplink_last_ack_timestamp_seconds", _seconds(uplink["last_ack_us"]))
 
 
 def _energy(out: Exposition, energy: Mapping[str, Any]) -> None:
@@ -299,7 +306,12 @@ def _clocks(out: Exposition, energy: Mapping[str, Any]) -> None:
     policy = energy["policy"]
     out.add_info("edged_policy_info", policy=policy["policy"], **mark)
     out.add("edged_policy_fallback", bool(policy["problem"]))
-    out.add("edged_overload", energy["overload"])
+    out.add("edged_policy_cap_watts", policy["cap_watts"])
+    out.add("edged_board_saturated", energy["saturated"])
+
+
+def _seconds(us: int | None) -> float | None:
+    return None if us is None else us / 1e6
 
 
 def _states(

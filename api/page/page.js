@@ -131,10 +131,12 @@ function show(now, sample) {
   power(now);
   panel("rate", [amount(sample.rowsIn), amount(sample.rowsOut)], ...inputs(now));
   charts.rate.show(history);
-  const promises = Object.values(now.jobs).map((job) => job.promises.latency_us / 1000);
+  const promises = Object.values(now.jobs)
+    .filter((job) => job.state !== "paused")
+    .map((job) => job.promises.latency_us / 1000);
   const promise = promises.length ? Math.min(...promises) : null;
   say(byId("latency").querySelector(".host"), now.energy?.board.simulated ? "of this host" : "");
-  panel("latency", [digits(sample.p50), digits(sample.p99)], legs(promise), promise !== null && sample.p99 > promise);
+  panel("latency", [digits(sample.p50), digits(sample.p99)], [now.promise_missed && "late: the promise is missed", legs(promise)].filter(Boolean).join("; "), now.promise_missed);
   charts.latency.show(history, promise);
   panel("backlog", [count(now.store.backlog_pages)], ...backlog(now));
   charts.backlog.show(history);
@@ -197,8 +199,9 @@ function inputs(now) {
   const bytes = rate((s) => s.sources.reduce((all, source) => all + (source.bytes ?? 0), 0));
   const words = [`${connected} connected, ${amount(bytes, "B")}/s in`];
   if (rate((s) => s.sources.reduce((all, source) => all + source.backpressure_us, 0)) > 0) words.push("senders wait");
+  if (now.saturated) words.push("saturated: input arrives faster than it is processed");
   if (dropped) words.push(`${count(dropped)} rows dropped`);
-  return [words.join(", "), dropped > 0];
+  return [words.join(", "), dropped > 0 || now.saturated];
 }
 
 /** Where the time goes: the mean of each leg over the last seconds. */

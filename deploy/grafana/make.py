@@ -17,6 +17,8 @@ HERE = Path(__file__).parent / "dashboards"
 RUNNING = 'state="running"'
 SOURCED = "Figures of energy are measured, modelled or simulated, as their label `source` says."
 UP = {1: ("up", "green"), 0: ("silent", "red")}
+IN_TIME = {0: ("in time", "green"), 1: ("late", "red")}
+TAKEN = {0: ("processed", "green"), 1: ("saturated", "red")}
 
 
 def of(metric: str, *conditions: str) -> str:
@@ -124,6 +126,8 @@ DEVICE = (
         stat("Rows taken", "rowsps", recorded("rows:rate5m")),
         stat("Power", "watt", recorded("power_watts:max"), "{{source}}", SOURCED),
         stat("Backlog", "bytes", recorded("backlog_bytes:max")),
+        stat("Results", "short", of("edged_promise_missed"), words=IN_TIME),
+        stat("Input", "short", of("edged_saturated"), words=TAKEN),
         stat("Restarts", "short",
              f"max({either('edged_restarts_total', 'edged_device_restarts_total')})"),
     ),
@@ -138,6 +142,10 @@ DEVICE = (
               (f"max({of('edged_device_latency_seconds')})", "as reported to the centre"),
               (f"max({of('edged_device_latency_promise_seconds')})", "the smallest: promised"),
               description="Arrival of a beat's oldest row to durable. Exact at the promise."),
+        lines("Latency, share of the promise", "percentunit",
+              ('job:edged_job_latency_seconds:p99_5m{device="$device"} / on (device, job_name) '
+               f"{of('edged_job_latency_promise_seconds')}", "{{job_name}}"),
+              thresholds=(0.8, 1.0), description="Above 1 the promise is missed."),
     ),
     (
         lines("Legs, 99th percentile", "s",
@@ -153,7 +161,18 @@ DEVICE = (
         lines("Backlog", "bytes", (recorded("backlog_bytes:max"), "bytes")),
         lines("Oldest page", "s", (recorded("backlog_age_seconds:max"), "age")),
         lines("Uplink", "binBps", (rate("edged_uplink_sent_bytes_total"), "sent")),
-        lines("Store", "bytes", (of("edged_store_bytes"), "taken")),
+        lines("Store", "bytes", (of("edged_store_bytes"), "taken"),
+              (of("edged_store_limit_bytes"), "store: upper limit"),
+              (of("edged_store_disk_free_bytes"), "free on its file system")),
+    ),
+    (
+        lines("Store, fill", "percentunit", (of("edged_store_fill_ratio"), "taken"),
+              thresholds=(0.8, 0.95)),
+        lines("Silence of streams", "s",
+              (of("edged_stream_silent_seconds"), "{{job_name}} {{stream}}"),
+              (of("edged_stream_silent_limit_seconds"), "{{job_name}} {{stream}}: upper limit")),
+        lines("Rows in error", "rowsps",
+              (rate("edged_operator_error_rows_total"), "{{job_name}} {{operator}}")),
     ),
     (
         lines("Backpressure", "percentunit",
@@ -203,6 +222,16 @@ ENERGY = (
              named=True),
         stat("Budget at its end", "joule", f"min({BUDGET})", "",
              "Energy left at the current power; empty where the policy has no budget."),
+    ),
+    (
+        lines("Power, mean, and its cap", "watt",
+              (recorded("energy_joules:rate5m"), "{{source}}"),
+              (of("edged_policy_cap_watts"), "policy: upper limit"), description=SOURCED),
+        lines("Power, share of the cap", "percentunit",
+              (f"{recorded('energy_joules:rate5m')} / on (device) group_left () "
+               f"max by (device) ({of('edged_policy_cap_watts')})", "{{source}}"),
+              thresholds=(0.95, 1.02),
+              description="Mean of 5 minutes. Empty without a policy that has a cap."),
     ),
     (
         lines("Power by rail", "watt",

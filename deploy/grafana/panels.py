@@ -38,6 +38,8 @@ class Panel:
     description: str = ""
     red_from: float | None = None
     """Values from this one on are red."""
+    thresholds: tuple[float, float] | None = None
+    """Values from which lines are in the yellow and in the red; both are drawn dashed."""
     words: Mapping[int, tuple[str, str]] = field(default_factory=dict)
     """Words and colours of values."""
     units: tuple[str, ...] = ()
@@ -146,11 +148,18 @@ def _lines(panel: Panel) -> dict[str, Any]:
     }  # fmt: skip
     if not panel.signed:
         defaults["min"] = 0
+    if panel.thresholds is not None:
+        colours = (("yellow", panel.thresholds[0]), ("red", panel.thresholds[1]))
+        steps = [{"value": None, "color": "green"}]
+        steps += [{"value": value, "color": color} for color, value in colours]
+        defaults["thresholds"] = {"mode": "absolute", "steps": steps}
+        defaults["custom"]["thresholdsStyle"] = {"mode": "dashed"}
     if panel.unit in SCALES:
         defaults["custom"]["axisSoftMax"] = SCALES[panel.unit]
     dashed = {"id": "custom.lineStyle", "value": {"fill": "dash", "dash": [8, 8]}}
+    red = {"id": "color", "value": {"mode": "fixed", "fixedColor": "red"}}
     limits = {"matcher": {"id": "byRegexp", "options": "/: (promised|upper limit)$/"},
-              "properties": [dashed, {"id": "custom.fillOpacity", "value": 0}]}  # fmt: skip
+              "properties": [dashed, {"id": "custom.fillOpacity", "value": 0}, red]}  # fmt: skip
     return {
         "fieldConfig": {"defaults": defaults, "overrides": [limits]},
         "options": {

@@ -42,6 +42,8 @@ from edged.sources.base import Source
 from edged.store import BeatRecord, Store, StoreFull
 from governors.base import Governor
 
+REST_US, REST_SHARE = 10_000, 20
+"""A wait between beats of at least REST_US, and of the latency promise / REST_SHARE, is a rest."""
 CRASHES_MAX = 5
 """Processes that may die in races before the input that kills them is set aside."""
 
@@ -107,7 +109,9 @@ class Heart:
         """Whether a drain has come to its end."""
         self.on_round: Callable[[], None] = lambda: None
         """Called between beats, with changes of the jobs made."""
-        self._stopping = self._beating = False
+        self._rested_us = clock.monotonic_us()
+        """End of the last rest between two beats."""
+        self._stopping = self._beating = self._saturated = self._input_waits = False
         self._before_commit: Callable[[], None] = lambda: None
         event_loop.add_commit(committer.fileno())
         self.on_jobs_changed()
@@ -147,7 +151,10 @@ class Heart:
                     self.drained = drained
                     break
                 self.on_round()
-                if (plan := self._await_beat()) is not None:
+                began_us = self._clock.monotonic_us()
+                plan = self._await_beat()
+                self._note_rest(began_us)
+                if plan is not None:
                     self._beat(plan)
             self._stopping = True
             self._beat(BeatPlan(self._clock.monotonic_us(), True, last=True))
@@ -164,6 +171,14 @@ class Heart:
         """Whether no beat is under way and no commit in flight, so that all sealed pages are
         durable."""
         return not self._beating and not self._committer.busy
+
+    @property
+    def looked_us(self) -> int:
+        """Monotonic time up to which a stream without new rows is known to have none: now while
+        nothing is ready, else the last ingest."""
+        if self._input_waits or self._beating:
+            return self._pending.read_us
+        return self._clock.monotonic_us()
 
     @property
     def set_aside_rows(self) -> int:
@@ -203,13 +218,20 @@ class Heart:
 
     def on_jobs_changed(self) -> None:
         """Adopt the registry's jobs, their states and their promises."""
+        now = self._clock.monotonic_us()
         for job in self.jobs:
             was_suspended = job.suspended
             job.apply_state(self._drains)
-            if was_suspended and not job.suspended:
-                job.reset_idle_timers(self._clock.monotonic_us())
+            resumed = was_suspended and not job.suspended
+            if resumed:
+                job.reset_idle_timers(now)
+            for s in job.streams.values():
+                if s.rows and (resumed or not s.silence.begun):
+                    s.silence.resumed(now)
             if not job.placers:
                 job.place_by(self._profile)
+        for source in self.sources:
+            self._note_stall(source)
         self._adopt_promises()
         self._pending.jobs_changed(self._active(), self._clock.monotonic_us())
         self._pending.took = True  # read at once from sources that were suspended
@@ -254,9 +276,11 @@ class Heart:
 
     def _await_beat(self) -> BeatPlan | None:
         """Sleep until a beat is due; None where something else comes first."""
+        self._input_waits = False
         oldest, race = self._await_input()
         if oldest is None:
             return None
+        self._input_waits = True
         if not race:
             now = self._clock.monotonic_us()
             wake = self.batcher.wake(oldest, now, self._pending.since_us())
@@ -268,6 +292,11 @@ class Heart:
         if self._interrupted():
             return None  # input stays in the sources
         return BeatPlan(oldest, race, rows_max)
+
+    def _note_rest(self, began_us: int) -> None:
+        now = self._clock.monotonic_us()
+        if now - began_us >= max(REST_US, self.batcher.latency_us // REST_SHARE):
+            self._rested_us = now
 
     def _await_input(self) -> tuple[int | None, bool]:
         """Wait for work.  Returns the arrival time of the oldest of it (None: there is none), and
@@ -328,6 +357,7 @@ class Heart:
             self.beat, plan.oldest_us, woke, ingested, self._clock.monotonic_us(), 0,
             facts.rows_logged(), facts.rows_taken(),
             {j.plan.name: j.plan.promises.latency_us for j in jobs if facts.takes(j.plan.name)},
+            self._saturated,
         )  # fmt: skip
         self._governor.after_race(times.rows_logged, times.rows_taken)
         self._pending.raced(self._active(), plan.oldest_us)
@@ -349,10 +379,18 @@ class Heart:
         if not self._pending.cut:
             for source in self.sources:
                 source.ingest(now, wall)
-                self.stalls.note(source.name, source.more(), self._clock.monotonic_us())
+                self._note_stall(source)
             self._pending.ingested(now, self._clock.monotonic_us())
         self._governor.after_ingest()
         return self._clock.monotonic_us()
+
+    def _note_stall(self, source: Source) -> None:
+        """Note whether senders wait because staging is full.  Waiting for another stream of a join
+        is no stall."""
+        stalled = source.more() and any(
+            s.staging.full and not s.aligned for s in self._registry.fed_by(source.feeds)
+        )
+        self.stalls.note(source.name, stalled, self._clock.monotonic_us())
 
     def _decide(
         self, active: Sequence[JobRuntime], now: int, wall: int, plan: BeatPlan
@@ -375,6 +413,11 @@ class Heart:
             results = job.plan.promises.durability == "results"
             mine.flush = Flush.ALL if whole or results else flush
         self._pending.decided(active, facts, plan.race, plan.oldest_us, held_us)
+        self._saturated = (
+            plan.race and held_us is None and not self._crashes.careful
+            and now - self._rested_us > self.batcher.latency_us
+            and any(job.saturated for job in active)
+        )  # fmt: skip
         return facts
 
     def _race(self, jobs: Sequence[JobRuntime], facts: BeatFacts) -> list[SealedPage]:

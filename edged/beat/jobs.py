@@ -21,12 +21,12 @@ stream, the stream's last numbers are kept in `retired`; the next job that ships
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from itertools import zip_longest
 from typing import Any
 
-from edged.beat.runtime import JobRuntime
+from edged.beat.runtime import JobRuntime, StreamRuntime
 from edged.data.flow import State
 from edged.errors import CommandError, JobError
 from edged.job.changes import DRAINING, RUNNING, Change, JobMetadata
@@ -58,6 +58,13 @@ class JobRegistry:
     def get(self, name: str) -> JobRuntime | None:
         """The job of this name."""
         return next((job for job in self.list if job.plan.name == name), None)
+
+    def fed_by(self, feeds: Iterable[tuple[str, str]]) -> Iterator[StreamRuntime]:
+        """The streams of these (job, stream) pairs."""
+        for name, stream in feeds:
+            job = self.get(name)
+            if job is not None and stream in job.streams:
+                yield job.streams[stream]
 
     def with_job(self, job: JobRuntime) -> list[JobRuntime]:
         """The list with this job in place of the one of its name, or appended."""

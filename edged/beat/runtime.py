@@ -16,7 +16,14 @@ import numpy as np
 import numpy.typing as npt
 
 from edged.beat.record import JobFacts, StreamFacts, read_inputs
-from edged.beat.stream_alignment import StagedChunks, couplings, decide_take, limit_us
+from edged.beat.silence import Silence
+from edged.beat.stream_alignment import (
+    StagedChunks,
+    admissible,
+    couplings,
+    decide_take,
+    limit_us,
+)
 from edged.beat.watermarks import WatermarkTracker
 from edged.data.columns import Batch, empty_batch
 from edged.data.flow import WATERMARK_MAX_US, WATERMARK_MIN_US, BeatContext, Flow, State
@@ -39,10 +46,13 @@ class StreamRuntime:
     plan: StreamPlan
     staging: Staging
     time: WatermarkTracker
+    silence: Silence
     rows: int = 0
     """Rows taken."""
     late: int = 0
     """Rows of them that were late."""
+    aligned: bool = False
+    """Whether staged rows wait for another stream of a join."""
 
 
 class JobRuntime:
@@ -57,6 +67,7 @@ class JobRuntime:
                 s,
                 Staging(name, s.schema, s.time, share, s.max_ahead_us),
                 WatermarkTracker(s.lateness_us, s.idle_after_us),
+                Silence(s.silent_after_us),
             )
             for name, s in plan.streams.items()
         }
@@ -67,6 +78,9 @@ class JobRuntime:
         self.couplings = couplings(plan)
         self.cut = False
         """Whether the last decision left rows staged only because of its row limit."""
+        self.saturated = False
+        """Whether senders had sent more than the last decision took: it left rows because of its
+        row limit, or staging was full.  Rows that wait for another stream do not count."""
         self.placers: dict[str, Placer] = {}
         """The placer of every operator that has a choice of kernels."""
         self.spent_ns = dict.fromkeys((*plan.order, *plan.sinks), 0)
@@ -152,6 +166,9 @@ class JobRuntime:
         for s in self.streams.values():
             s.time.forget(s.staging.producers.forgotten)
         facts = {name: self._logged(s) for name, s in self.streams.items()}
+        for name, f in facts.items():
+            if f.logged_rows:
+                self.streams[name].silence.arrived(monotonic_us)
         job = JobFacts(race, Flush.NO, facts)
         if not race:
             return job
@@ -168,6 +185,7 @@ class JobRuntime:
             for name, s in self.streams.items()
         }
         take, self.cut = decide_take(staged_chunks, self.couplings, rows_max, rows_over)
+        self.saturated = self._is_saturated(staged_chunks, take)
         self._set_useful_time(staged_chunks)
         for name, count in take.items():
             f, s = facts[name], self.streams[name]
@@ -359,6 +377,19 @@ class JobRuntime:
             s.staging.producers.changes() if s.staging.producers.changed() else {},
             refused_ahead=s.staging.refused_ahead,
         )
+
+    def _is_saturated(
+        self, staged_chunks: Mapping[str, StagedChunks], take: Mapping[str, int]
+    ) -> bool:
+        """See `saturated`; notes which streams are `aligned`."""
+        found = False
+        for name, s in self.streams.items():
+            own = staged_chunks[name]
+            free = admissible(name, staged_chunks, self.couplings)
+            s.aligned = free < own.stop.size
+            if s.plan.source.listens:
+                found |= take[name] < free or (own.full and not s.aligned)
+        return found
 
     def _set_useful_time(self, staged_chunks: Mapping[str, StagedChunks]) -> None:
         """Set the time up to which each staging accepts rows.

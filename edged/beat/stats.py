@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from edged.beat.committer import Committed
+from edged.beat.hysteresis import Hysteresis
 from edged.events.publisher import EventPublisher
 from edged.platform.clock import Clock
 
@@ -50,8 +51,8 @@ LEGS = {
     "arrival_to_durable": WAIT_US,
     "durable_to_landed": LANDED_US,
 }
-LATE_BEATS = 3
-"""Beats in a row that begin or end an overload."""
+LATE_IDLE_US, SATURATED_IDLE_US = 300 * _S, 10 * _S
+"""Time without a beat after which results are no longer late, and the input no longer too much."""
 
 
 class BucketCounts:
@@ -90,6 +91,9 @@ class BeatTimes:
     rows_taken: int
     jobs: Mapping[str, int] = field(default_factory=dict)
     """Jobs that took rows, and their latency promise in µs."""
+    saturated: bool = False
+    """Whether senders had sent more than the beat took (`JobRuntime.saturated`), though the loop has
+    not rested for longer than the latency promise."""
 
 
 class Stats:
@@ -108,7 +112,7 @@ class Stats:
         self.stage_us: Counter[str] = Counter()
         self.legs = {name: BucketCounts(bounds) for name, bounds in LEGS.items()}
         self.batch_rows = BucketCounts(ROWS)
-        self._overloaded, self._changed_beats = False, 0
+        self._late, self._saturated = Hysteresis(LATE_IDLE_US), Hysteresis(SATURATED_IDLE_US)
         self.jobs: dict[str, BucketCounts] = {}
         """By job, latency from a row's arrival to durable results.  The promise is one of the
         bounds, so that the number of beats that broke it is exact."""
@@ -146,9 +150,14 @@ class Stats:
                 self.legs["durable_to_landed"].add(us)
 
     def snapshot(self) -> dict[str, Any]:
-        """Beats, rows, pages, stage times in µs, and latency from arrival to durable results; None
-        before the first row."""
+        """Beats, rows, pages, stage times in µs, latency from arrival to durable results (None
+        before the first row), and the states of lateness and saturation."""
+        now_us = self._clock.monotonic_us()
         with self._lock:
+            if self._late.settle(now_us):
+                self._publisher.latency_promise_kept()
+            if self._saturated.settle(now_us):
+                self._publisher.saturation_ended()
             latency = np.array(self._latency_us, np.int64) / 1000
             p50 = p99 = None
             if latency.size:
@@ -161,6 +170,8 @@ class Stats:
                 "stage_us": dict(self.stage_us),
                 "latency_ms_p50": p50,
                 "latency_ms_p99": p99,
+                "promise_missed": self._late.active,
+                "saturated": self._saturated.active,
                 "legs": {name: leg.snapshot() for name, leg in self.legs.items()},
                 "batch_rows": self.batch_rows.snapshot(""),
             }
@@ -199,17 +210,17 @@ class Stats:
             if histogram is None or promise_us not in histogram.bounds:
                 histogram = self.jobs[job] = BucketCounts(sorted({*WAIT_US, promise_us}))
             histogram.add(latency_us)
-        self._note_late(any(latency_us > us for us in times.jobs.values()), latency_us)
-
-    def _note_late(self, late: bool, latency_us: int) -> None:
-        """LATE_BEATS late beats in a row begin an overload; as many beats in time end it."""
-        self._changed_beats = self._changed_beats + 1 if late != self._overloaded else 0
-        if self._changed_beats == LATE_BEATS:
-            self._overloaded, self._changed_beats = late, 0
-            if late:
+        late = any(latency_us > us for us in times.jobs.values())
+        if self._late.observe(commit.durable_us, late):
+            if self._late.active:
                 self._publisher.latency_promise_missed(latency_us)
             else:
-                self._publisher.latency_promise_kept(latency_us)
+                self._publisher.latency_promise_kept()
+        if self._saturated.observe(commit.durable_us, times.saturated):
+            if self._saturated.active:
+                self._publisher.saturation_begun()
+            else:
+                self._publisher.saturation_ended()
 
 
 class SourceStalls:

@@ -129,6 +129,13 @@ def limit_us(
     return min(limits if others is None else [*limits, others], default=None)
 
 
+def admissible(
+    name: str, waiting: Mapping[str, StagedChunks], couplings: Sequence[Coupling]
+) -> int:
+    """Chunks of a stream that wait for no other stream."""
+    return _up_to(waiting[name], limit_us(name, waiting, couplings))
+
+
 def _others_limit_us(
     name: str, waiting: Mapping[str, StagedChunks], couplings: Sequence[Coupling]
 ) -> int | None:

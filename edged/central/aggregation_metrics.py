@@ -25,12 +25,13 @@ BOUNDS_S = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0)
 class AggregationMetrics:
     """Counts an aggregation's events; `exposition` is safe on any thread."""
 
-    def __init__(self, spec: Spec, landing: str, output: str) -> None:
+    def __init__(self, spec: Spec, landing: str, output: str, trigger_us: int | None) -> None:
         self._spec, self._landing, self._output = spec, landing, output
         self._batches = {"ok": 0, "failed": 0}
         self._rows = 0
         self._times = DurationHistogram(BOUNDS_S)
         self._last_s: float | None = None
+        self._started_s, self._trigger_us = time.time(), trigger_us
 
     def on_event(self, event: Mapping[str, Any]) -> None:
         """Count an event of `edged.central.aggregate`."""
@@ -55,6 +56,8 @@ class AggregationMetrics:
         metrics.add("edged_aggregate_lag_segments", max(count for count, _ in lags))
         metrics.add("edged_aggregate_lag_bytes", max(size for _, size in lags))
         metrics.add("edged_aggregate_last_success_timestamp_seconds", self._last_s)
+        metrics.add("edged_aggregate_start_time_seconds", self._started_s)
+        metrics.add("edged_aggregate_trigger_seconds", (self._trigger_us or 0) / 1e6)
         return metrics
 
 

@@ -88,7 +88,7 @@ def command(
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
-    counts = AggregationMetrics(document, landing, output)
+    counts = AggregationMetrics(document, landing, output, interval)
     with _serving_metrics(metrics, counts), _Display(document, as_json) as display:
 
         def show(event: Event) -> None:

@@ -30,6 +30,7 @@ from edged.metrics.central import DEVICES_MAX
 from edged.pages.format import Header
 from edged.pages.read import read_page
 from edged.uplink import telemetry
+from edged.uplink.upload_schedule import opens_in_s
 
 SEEN_S = 10.0
 """Smallest time between two updates of a device's file by requests without a report."""
@@ -56,6 +57,14 @@ class FleetDevice:
         if self.row is not None and isinstance(self.row.get("interval_s"), float):
             after_s = max(SILENT_S_MIN, telemetry.INTERVALS_SILENT * self.row["interval_s"])
         return now_us - self.seen_us <= 1e6 * after_s
+
+    def upload_open(self, now_us: int) -> bool:
+        """Whether its upload windows are open; True without windows, or where they are invalid."""
+        try:
+            windows = json.loads((self.row or {})["upload_windows"])
+            return opens_in_s([(int(a), int(b)) for a, b in windows], now_us / 1e6) is None
+        except (KeyError, TypeError, ValueError, RecursionError):
+            return True
 
 
 class Fleet:

@@ -123,10 +123,12 @@ def centre(
 
 
 def _device(metrics: Exposition, device: FleetDevice, now_us: int) -> None:
-    """The metrics of one device; of a silent one only that, and since when."""
+    """The metrics of one device; of a silent one only that, since when, and whether its upload
+    windows are open."""
     name, up = device.name, device.up(now_us)
     metrics.add("edged_device_up", up, device=name)
     metrics.add("edged_device_last_seen_timestamp_seconds", device.seen_us / 1e6, device=name)
+    metrics.add("edged_device_upload_open", device.upload_open(now_us), device=name)
     row = device.row
     if not up or row is None:
         return
@@ -158,6 +160,8 @@ _COLUMNS = (
     ("edged_device_latency_seconds", "latency_s", 1),
     ("edged_device_latency_promise_seconds", "latency_promise_s", 1),
     ("edged_device_backlog_bytes", "backlog_bytes", 1),
+    ("edged_device_backlog_pages", "backlog_pages", 1),
+    ("edged_device_held_pages", "held_pages", 1),
     ("edged_device_backlog_age_seconds", "backlog_age_s", 1),
     ("edged_device_store_full", "store_full", 1),
     ("edged_device_uplink_alarms_total", "alarms", 1),

@@ -19,6 +19,8 @@ from edged.rest import LiveMessage
 RATE_US = 5_000_000
 """Period over which rates are computed."""
 STALE_S = 5.0
+FEW_BEATS, FEW_US = 3, 3_000_000
+"""Beats that make a picture of its own, or the time without so many."""
 EVENTS = 8
 RATE_COLUMN, GAP = 2, 4
 LEVELS = {"warning": "yellow", "error": "red"}
@@ -49,13 +51,27 @@ class LiveView:
         recent = self._recent
         return len(recent) > 1 and recent[-1]["wall_us"] > recent[0]["wall_us"]
 
+    def knows_beats(self) -> bool:
+        """Whether the snapshots span FEW_BEATS beats, or FEW_US."""
+        if not self.has_rates():
+            return False
+        first, last = self._recent[0], self._recent[-1]
+        beats = last["beats"] - first["beats"]
+        return beats >= FEW_BEATS or last["wall_us"] - first["wall_us"] >= FEW_US
+
     def figures(self) -> dict[str, Any]:
-        """Everything that is shown, as JSON; rates are a second, null where unknown."""
+        """Everything that is shown, as JSON; rates are a second, null where unknown.  Rates, `beats`
+        and `latency_ms_mean` are over the last `span_s` seconds, the percentiles over 1024
+        beats."""
         now = self._recent[-1]
         energy, store = now["energy"] or {}, now["store"]
         return {
             "device": now["device"], "state": now["state"], "wall_us": now["wall_us"],
             "uptime_s": now["uptime_s"], "problem": self._problem,
+            "promise_missed": now["promise_missed"], "saturated": now["saturated"],
+            "span_s": (now["wall_us"] - self._recent[0]["wall_us"]) / 1e6,
+            "beats": now["beats"] - self._recent[0]["beats"],
+            "latency_ms_mean": self._latency_ms(),
             "rows_in_per_s": self.rate(lambda s: s["rows"]),
             "rows_out_per_s": self.rate(_rows_out),
             "pages_per_s": self.rate(lambda s: s["pages"]),
@@ -109,6 +125,12 @@ class LiveView:
             return None
         return 1e6 * grown / span_us if span_us > 0 and grown >= 0 else None
 
+    def _latency_ms(self) -> float | None:
+        """Mean from the arrival of a beat's oldest row to durable, of the beats in the period."""
+        first, last = (s["legs"]["arrival_to_durable"] for s in (self._recent[0], self._recent[-1]))
+        count = last["count"] - first["count"]
+        return (last["sum_us"] - first["sum_us"]) / count / 1e3 if count > 0 else None
+
     def _job(self, name: str) -> dict[str, Any]:
         job = self._recent[-1]["jobs"][name]
         parts = []
@@ -122,6 +144,10 @@ class LiveView:
         age_s = time.monotonic() - self._at_s
         text = Text.assemble((figures["device"], "bold"), f"  {figures['state']}, ")
         text.append(f"up {figures['uptime_s']:.0f} s")
+        if figures["promise_missed"]:
+            text.append("  LATE: a latency promise is missed", style="bold yellow")
+        if figures["saturated"]:
+            text.append("  SATURATED: input waits", style="bold yellow")
         if self._problem or age_s > STALE_S:
             why = self._problem or "no message"
             text.append(f"  STALE for {age_s:.0f} s: {why}", style="bold red")
@@ -146,6 +172,7 @@ def _numbers(figures: dict[str, Any], width: int) -> Table:
         "tuples in": f"{amount(figures['rows_in_per_s'])}/s",
         "rows out": f"{amount(figures['rows_out_per_s'])}/s",
         f"latency{here} p50 / p99": latency,
+        "latency now": _ms(figures["latency_ms_mean"]),
         "backlog": f"{figures['backlog_pages']} pages, {amount(figures['backlog_bytes'])}B",
         "uplink": figures["uplink"] or "none",
     }

@@ -42,6 +42,19 @@ def _latency(status: dict[str, Any]) -> str:
     return f"latency{here} " + ("not known yet" if p50 is None else f"p50 {p50} ms p99 {p99} ms")
 
 
+def _store(store: dict[str, Any]) -> str:
+    """Size of the store, its limit, and what its file system has free."""
+    from edged.cli._top import amount
+
+    most = store["bytes_max"]
+    limit = "no limit" if most is None else f"limit {amount(most)}B"
+    return (
+        f"store {amount(store['bytes'])}B, {limit}, room for {amount(store['room_bytes'])}B; its"
+        f" file system has {amount(store['disk_free_bytes'])}B free of"
+        f" {amount(store['disk_bytes'])}B"
+    )
+
+
 def _show(status: dict[str, Any]) -> None:
     from rich.console import Console
     from rich.markup import escape
@@ -56,6 +69,11 @@ def _show(status: dict[str, Any]) -> None:
         f"{_latency(status)}, "
         f"backlog {store['backlog_pages']} pages ({store['backlog_bytes']:,} bytes)"
     )
+    console.print(_store(store), highlight=False)
+    if status["promise_missed"]:
+        console.print("late: a latency promise is missed")
+    if status["saturated"]:
+        console.print("saturated: input arrives faster than it is processed, so senders wait")
     if store["full"]:
         console.print("the store is full: the sources wait until the centre has taken pages")
     for line in uplink(status["uplink"]):

@@ -9,6 +9,7 @@ import select
 import sys
 import termios
 import threading
+import time
 import tty
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -20,10 +21,12 @@ from edged.cli._api import as_json, follow_live, on_api, snapshot
 from edged.rest import ApiError, Client, LiveMessage
 
 KEYS_MAX = 1024
+ONCE_S = 15.0
+"""Longest wait for the figures of `--once`, which take 3 s."""
 
 
 @click.command(name="top")
-@click.option("--once", is_flag=True, help="Print rates over one second, then end.")
+@click.option("--once", is_flag=True, help="Print figures of three beats, or of 3 s, then end.")
 @on_api
 @as_json
 def command(client: Client, once: bool, as_json: bool) -> None:
@@ -32,27 +35,43 @@ def command(client: Client, once: bool, as_json: bool) -> None:
     Ends with q or Ctrl-C.  As JSON a line a second with the figures that are shown.
     """
     snapshot(client)  # exits with 69 where the API is unreachable
-    if once or as_json:
-        _lines(client, _top.LiveView(), once, as_json)
+    if once:
+        _once(client, _top.LiveView(), as_json)
+    elif as_json:
+        _lines(client, _top.LiveView())
     else:
         _watch(client, _top.LiveView())
 
 
-def _lines(client: Client, view: _top.LiveView, once: bool, as_json: bool) -> None:
-    """Without a terminal: a picture, or a line of JSON, for each snapshot from the second on."""
+def _once(client: Client, view: _top.LiveView, as_json: bool) -> None:
+    """One picture, or one line of JSON, once a few beats are known.  Raises ApiError where the
+    daemon gives no figures within ONCE_S."""
     from rich.console import Console
 
-    console = Console()
+    messages: queue.SimpleQueue[LiveMessage | str] = queue.SimpleQueue()
+    threading.Thread(target=_receive, args=(client, messages), daemon=True).start()
+    ends_s = time.monotonic() + ONCE_S
+    while not view.knows_beats():
+        try:
+            message = messages.get(timeout=max(0.0, ends_s - time.monotonic()))
+        except queue.Empty:
+            problem = f"{client.address} gives no figures of its daemon within {ONCE_S:.0f} s"
+            raise ApiError({"status": 503, "detail": problem, "do": "try again"}) from None
+        view.on_message(message)
+    if as_json:
+        click.echo(json.dumps(view.figures()))
+    else:
+        console = Console()
+        console.print(view.render(console.width))
+
+
+def _lines(client: Client, view: _top.LiveView) -> None:
+    """A line of JSON for each snapshot from the second on."""
     for message in client.live("0"):
         view.on_message(message)
         if message.kind == "snapshot" and view.has_rates():
-            if as_json:
-                click.echo(json.dumps(view.figures()))
-                sys.stdout.flush()
-            else:
-                console.print(view.render(console.width))
-            if once:
-                return
+            click.echo(json.dumps(view.figures()))
+            sys.stdout.flush()
 
 
 def _watch(client: Client, view: _top.LiveView) -> None:
@@ -79,15 +98,22 @@ def _watch(client: Client, view: _top.LiveView) -> None:
             screen.update(view.render(console.width, console.height), refresh=True)
 
 
-def _receive(client: Client, messages: queue.SimpleQueue[LiveMessage | str], bell: int) -> None:
-    """Put live messages into the queue, and continue after an outage of the API."""
+def _receive(
+    client: Client, messages: queue.SimpleQueue[LiveMessage | str], bell: int | None = None
+) -> None:
+    """Put live messages into the queue, and continue after an outage of the API.  Each is announced
+    at the descriptor `bell`."""
+
+    def put(message: LiveMessage | str) -> None:
+        messages.put(message)
+        if bell is not None:
+            os.write(bell, b".")
+
     try:
         for message in follow_live(client, "0"):
-            messages.put(message)
-            os.write(bell, b".")
+            put(message)
     except ApiError as problem:  # the API refuses this client now
-        messages.put(str(problem))
-        os.write(bell, b".")
+        put(str(problem))
 
 
 def _ends(pressed: bytes) -> bool:

@@ -23,6 +23,7 @@ from edged.beat.runtime import JobRuntime, StreamRuntime
 from edged.daemon.parts import Parts
 from edged.data.flow import WATERMARK_MAX_US, WATERMARK_MIN_US
 from edged.energy import status
+from edged.platform.disk import filesystem_bytes
 
 SCHEMA = 2
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -119,18 +120,33 @@ def _process(wakes: int) -> dict[str, Any]:
 
 
 def _store(parts: Parts) -> dict[str, Any]:
-    store, gate = parts.store, parts.committer.gate
+    store, gate, uplink = parts.store, parts.committer.gate, parts.uplink.status()
+    used, most = store.bytes_used, store.bytes_max
+    free, whole = filesystem_bytes(str(parts.settings.directory))
+    room = free if most is None else max(0, min(most - used, free))
     return {
-        "bytes": store.bytes_used,
-        "bytes_max": store.bytes_max,
+        "bytes": used,
+        "bytes_max": most,
+        "disk_bytes": whole,
+        "disk_free_bytes": free,
+        "room_bytes": room,
+        "fill": round(1 - room / max(1, whole if most is None else most), 6),
         "backlog_bytes": store.backlog_bytes,
         "backlog_pages": store.backlog_pages,
+        "held_pages": _held_pages(uplink, store.backlog_pages),
         "oldest_page_us": store.oldest_page_us,
         "log_bytes_since_snapshot": store.log_bytes_since_snapshot,
         "full": gate.full,
         "full_us": gate.full_us(),
         "fsyncs": store.syncs,
     }
+
+
+def _held_pages(uplink: dict[str, Any] | None, backlog: int) -> int:
+    """Pages of the backlog that wait by design: for an upload window, or for others."""
+    if uplink is None:
+        return 0
+    return int(uplink["held"]["pages"]) if uplink["open"] else backlog
 
 
 def _drops(jobs: Sequence[JobRuntime], set_aside: int) -> dict[str, int]:
@@ -162,7 +178,7 @@ def _job(job: JobRuntime, parts: Parts) -> dict[str, Any]:
             "memory_bytes": promises.memory_bytes,
             "durability": promises.durability,
         },
-        "streams": {name: _stream(s) for name, s in job.streams.items()},
+        "streams": {name: _stream(s, parts) for name, s in job.streams.items()},
         "operators": {
             name: {
                 "type": job.plan.operators[name].kind,
@@ -181,9 +197,13 @@ def _job(job: JobRuntime, parts: Parts) -> dict[str, Any]:
     }
 
 
-def _stream(s: StreamRuntime) -> dict[str, Any]:
+def _stream(s: StreamRuntime, parts: Parts) -> dict[str, Any]:
+    """A stream's part.  `silent_us` is null where no rows are expected: before the first, after the
+    last, and while the stream is not read."""
     watermark_us = s.time.watermark_us
     known = WATERMARK_MIN_US < watermark_us < WATERMARK_MAX_US
+    ended = watermark_us == WATERMARK_MAX_US
+    read = not (ended or s.staging.held or parts.committer.gate.full)
     return {
         "rows": s.rows,
         "staged": s.staging.rows,
@@ -191,7 +211,9 @@ def _stream(s: StreamRuntime) -> dict[str, Any]:
         "refused_ahead": s.staging.refused_ahead,
         "producers": len(s.staging.producers.ids) - 1,
         "watermark_us": watermark_us if known else None,
-        "ended": watermark_us == WATERMARK_MAX_US,
+        "silent_us": s.silence.silent_us(parts.heart.looked_us) if read else None,
+        "silent_after_us": s.silence.limit_us() if read else None,
+        "ended": ended,
     }
 
 

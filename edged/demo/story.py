@@ -293,7 +293,7 @@ class Story:
             "race_clock_s",
             "clock_s",
             "sleep_s",
-            "overload",
+            "saturated",
         )
         policy = energy["policy"]
         return {key: energy[key] for key in keys} | {

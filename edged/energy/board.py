@@ -7,7 +7,7 @@ fastest core in /proc/cpuinfo; HOST_HZ where missing) x the board's cycles per c
 rows (`row_bytes`). A race takes as long as on the board at the clocks in its tree.  The board's
 time runs ahead of this machine's until the race is over, by at most AHEAD_US, and the limits are
 released after it.  Work beyond that queues, and `busy_share` reports the requested share of time;
-above 1 the board is overloaded.
+above 1 the board is saturated.
 
 A machine without a profile has no power model: nothing is modelled of it, and energy comes from its
 meters alone.  `energy.power_model` gives it another machine's figures, as a stand-in.
@@ -21,6 +21,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import governors.profile_reader
+from edged.beat.hysteresis import Hysteresis
+from edged.beat.stats import SATURATED_IDLE_US
 from edged.energy.cost_fit import width_scale
 from edged.energy.settings import EnergySettings
 from edged.energy.sleeps import GPU_PM, OFFLINE, UCLAMP, Sleeps, parse_allowed
@@ -85,6 +87,7 @@ class SimulatedWork:
         self._started_us, self._requested_us = now_us, 0.0
         self.late_us = 0.0
         """Work that did not fit into the available time."""
+        self._saturated = Hysteresis(SATURATED_IDLE_US)
 
     def cycles(self, cpu_us: float) -> float:
         """Cycles of the board's cores for CPU time of this machine."""
@@ -105,7 +108,13 @@ class SimulatedWork:
         at = max(now_us, self.board.now_us)
         self.board.advance(min(at + round(self.board.backlog_us), now_us + AHEAD_US))
         self.late_us = self.board.backlog_us
+        self._saturated.observe(now_us, self.late_us > 0)
         return us
+
+    def saturated(self, now_us: int) -> bool:
+        """Whether the board cannot carry its load: work has been left over for several races."""
+        self._saturated.settle(now_us)
+        return self._saturated.active
 
     def busy_share(self, now_us: int) -> float:
         """Requested service time over elapsed time."""

@@ -38,7 +38,7 @@ def predict(plan: JobPlan, board: str, rate: float, policy: str | None = None) -
     except GovernorError as problem:
         raise ConfigError(str(problem)) from problem
     keys = ("provenance", "board", "mode", "input_is", "policy", "rate_per_stream", "watts",
-            "joules_per_mtuple", "busy_share", "wakeups_per_s", "overload", "notes")  # fmt: skip
+            "joules_per_mtuple", "busy_share", "wakeups_per_s", "saturated", "notes")  # fmt: skip
     return {key: found[key] for key in keys}
 
 
@@ -79,8 +79,8 @@ def lines(predicted: dict[str, Any], figures: dict[str, Any] | None) -> list[str
         found.append(
             f"  {j['input']:.3g} J a million tuples, {j['above_idle']:.3g} J of it above idle"
         )
-    if predicted["overload"]:
-        found.append("  OVERLOAD: more arrives than is processed")
+    if predicted["saturated"]:
+        found.append("  SATURATED: more arrives than is processed")
     if figures is None:
         return found
     pair, watts = figures["joules_per_mtuple"], figures["watts"]

@@ -22,8 +22,8 @@ def lines(energy: Section) -> Iterator[str]:
     yield "policy: " + "; ".join(part for part in parts if part)
     if ran["problem"]:
         yield f"policy problem: {ran['problem']}"
-    if energy["overload"]:
-        yield f"OVERLOAD: the board would be {energy['busy_share']:.0%} busy"
+    if energy["saturated"]:
+        yield f"saturated: the board would be {energy['busy_share']:.0%} busy"
     for rail in energy["rails"]:
         if rail["problem"] or rail["gap_us"]:
             gap_s = rail["gap_us"] / 1e6

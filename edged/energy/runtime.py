@@ -178,6 +178,7 @@ class EnergyGovernor:
             **self.policies.as_dict(),
             "reason": self.acting.reason,
             "forecast": runs.forecast(observed),
+            "cap_watts": runs.cap_watts,
             "budget": None
             if budget is None
             else {**asdict(budget), "provenance": self.watch.provenance.value},

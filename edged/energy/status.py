@@ -77,7 +77,7 @@ def status(side: EnergyGovernor, now_us: int) -> dict[str, Any]:
             for name, (how, spent) in watch.residency.times().items()
         },
         "busy_share": None if site.simulated is None else site.simulated.busy_share(now_us),
-        "overload": site.simulated is not None and site.simulated.late_us > 0,
+        "saturated": site.simulated is not None and site.simulated.saturated(now_us),
         "meters": [
             {
                 "name": s.meter, "interval_us": s.interval_us, "wanted_us": s.wanted_us,

@@ -91,15 +91,23 @@ class EventPublisher:
         self._events.add("input.set_aside", text, level="error", job=job, facts=facts)
 
     def latency_promise_missed(self, latency_us: int) -> None:
-        """Several beats in a row broke a latency promise."""
+        """Results have become late: a latency promise is missed again and again."""
         text = f"latency promise missed: {latency_us / 1e6:.3f} s from arrival to durable results"
         facts = {"latency_us": latency_us}
-        self._events.add("overload.begun", text, level="warning", facts=facts)
+        self._events.add("promise.missed", text, level="warning", facts=facts)
 
-    def latency_promise_kept(self, latency_us: int) -> None:
-        """Several beats in a row kept the latency promise again."""
-        text = "latency promise kept again"
-        self._events.add("overload.ended", text, facts={"latency_us": latency_us})
+    def latency_promise_kept(self) -> None:
+        """Results are no longer late."""
+        self._events.add("promise.kept", "latency promises are kept again")
+
+    def saturation_begun(self) -> None:
+        """Senders have sent more than is processed, for several beats."""
+        text = "saturated: input arrives faster than it is processed, so senders wait"
+        self._events.add("saturation.begun", text, level="warning")
+
+    def saturation_ended(self) -> None:
+        """Input is processed as fast as it arrives again."""
+        self._events.add("saturation.ended", "input is processed as fast as it arrives again")
 
     # store, sources, uplink --------------------------------------------------------------------
 

@@ -81,6 +81,7 @@ class Job:
         lateness: Duration | None = None,
         idle_after: Duration | None = None,
         max_ahead: Duration | None = None,
+        silent_after: Duration | None = None,
         late: str | None = None,
     ) -> Rows:
         """A stream; `source` is a table as returned by `tcp(…)`."""
@@ -91,6 +92,7 @@ class Job:
             "lateness": lateness,
             "idle_after": idle_after,
             "max_ahead": max_ahead,
+            "silent_after": silent_after,
             "late": late,
         }
         self._add(self._streams, "streams", id, _given(table))

@@ -172,6 +172,7 @@ def _stream(stream: StreamPlan) -> dict[str, Any]:
         "lateness_us": stream.lateness_us,
         "idle_after_us": stream.idle_after_us,
         "max_ahead_us": stream.max_ahead_us,
+        "silent_after_us": stream.silent_after_us,
         "late": stream.late,
         "schema": _schema(stream.schema),
     }
@@ -221,8 +222,9 @@ def _columns(part: dict[str, Any]) -> list[str]:
 
 def _times(part: dict[str, Any]) -> str:
     late = {"drop": "dropped", "process": "processed", "dead_letter": "sent to the late link"}
+    silent = f", silent after {show_duration(us)}" if (us := part["silent_after_us"]) else ""
     return (
         f"lateness {show_duration(part['lateness_us'])}, late rows are {late[part['late']]};"
         f" idle after {show_duration(part['idle_after_us'])},"
-        f" refused when more than {show_duration(part['max_ahead_us'])} ahead"
+        f" refused when more than {show_duration(part['max_ahead_us'])} ahead{silent}"
     )

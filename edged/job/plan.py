@@ -45,7 +45,9 @@ _JOB_KEYS = ("name", "promises", "governor", "streams", "operators", "sinks")
 _PROMISE_KEYS = (
     "latency", "ack_within", "upload_within", "memory", "durability", "telemetry_first",
 )  # fmt: skip
-_STREAM_KEYS = ("source", "columns", "time", "lateness", "idle_after", "max_ahead", "late")
+_STREAM_KEYS = (
+    "source", "columns", "time", "lateness", "idle_after", "max_ahead", "silent_after", "late",
+)  # fmt: skip
 
 _T = TypeVar("_T")
 
@@ -77,6 +79,8 @@ class StreamPlan:
     max_ahead_us: int
     late: str
     source: SourcePlan
+    silent_after_us: int = 0
+    """Time without rows after which an alert is due; 0: it is learned (`edged.beat.silence`)."""
 
 
 @dataclass(frozen=True)
@@ -265,6 +269,7 @@ class _JobReader:
             doc.duration(path, document, "max_ahead", "1h", least=1),
             doc.choice(path, document, "late", LATE, "drop"),
             cast(SourcePlan, None),
+            doc.duration(path, document, "silent_after", 0),
         )
         link = Link(schema, time, plan.lateness_us)
         self.links[name] = link

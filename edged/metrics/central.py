@@ -50,6 +50,12 @@ FLEET = table(
         series_max=DEVICES_MAX,
     ),
     gauge(
+        "edged_device_upload_open",
+        "Whether the upload windows of the device's last report are open; 1 without windows.",
+        "device",
+        series_max=DEVICES_MAX,
+    ),
+    gauge(
         "edged_device_start_time_seconds",
         "When the device's daemon began, by its own clock.",
         "device",
@@ -85,6 +91,19 @@ FLEET = table(
     gauge(
         "edged_device_backlog_bytes",
         "Sealed pages that the centre has not acknowledged.",
+        "device",
+        series_max=DEVICES_MAX,
+    ),
+    gauge(
+        "edged_device_backlog_pages",
+        "Sealed pages that the centre has not acknowledged, by number.",
+        "device",
+        series_max=DEVICES_MAX,
+    ),
+    gauge(
+        "edged_device_held_pages",
+        "Pages of the backlog that wait by design: for an upload window, or within a job's "
+        "`upload_within`.",
         "device",
         series_max=DEVICES_MAX,
     ),
@@ -191,6 +210,8 @@ AGGREGATION = table(
     ),
     gauge("edged_aggregate_lag_bytes", "Bytes of the pages that the slowest table has not read."),
     gauge("edged_aggregate_last_success_timestamp_seconds", "When the last batch succeeded."),
+    gauge("edged_aggregate_start_time_seconds", "When the aggregation's process began."),
+    gauge("edged_aggregate_trigger_seconds", "Time between two batches; 0: as soon as possible."),
 )
 
 CENTRAL = {**COLLECTOR, **FLEET, **AGGREGATION}

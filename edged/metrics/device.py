@@ -26,7 +26,7 @@ EVENT_KINDS = (
     *("store.room", "uplink.down", "uplink.up", "uplink.alarm", "input.set_aside"),
     "plugin.failed",
     *("desired.applied", "desired.refused", "source.refused", "config.reloaded", "config.refused"),
-    *("overload.begun", "overload.ended"),
+    *("promise.missed", "promise.kept", "saturation.begun", "saturation.ended"),
 )
 """The kinds of events; docs/control.md describes them."""
 
@@ -77,6 +77,16 @@ BEAT = table(
         "leg",
     ),
     counter("edged_rows_dropped_total", "Rows that were not processed, by reason.", "reason"),
+    gauge(
+        "edged_promise_missed",
+        "Whether results are late: a latency promise is missed by more than one beat in four, with "
+        "hysteresis.",
+    ),
+    gauge(
+        "edged_saturated",
+        "Whether input arrives faster than it is processed, so that senders wait; with hysteresis. "
+        "A join that waits for its other stream is not saturated.",
+    ),
 )
 
 JOBS = table(
@@ -94,6 +104,17 @@ JOBS = table(
     counter(
         "edged_stream_ahead_rows_total",
         "Rows refused because their time is too far ahead.",
+        *_STREAM,
+    ),
+    gauge(
+        "edged_stream_silent_seconds",
+        "Time since a stream's last rows; absent before the first, after the last, and while the "
+        "stream is not read.",
+        *_STREAM,
+    ),
+    gauge(
+        "edged_stream_silent_limit_seconds",
+        "Longest silence of a stream that is expected; absent while it is not known.",
         *_STREAM,
     ),
     gauge("edged_stream_producers", "Producers that a stream has had.", *_STREAM),
@@ -136,6 +157,18 @@ SOURCES = table(
 STORE = table(
     gauge("edged_store_bytes", "Size of the store."),
     gauge("edged_store_limit_bytes", "Limit of the store's size; absent without a limit."),
+    gauge("edged_store_disk_bytes", "Size of the file system that holds the store."),
+    gauge("edged_store_disk_free_bytes", "Free bytes of the file system that holds the store."),
+    gauge(
+        "edged_store_room_bytes",
+        "Bytes that the store may still take: up to its limit, and at most what its file system "
+        "has free.",
+    ),
+    gauge(
+        "edged_store_fill_ratio",
+        "Share of the store's limit that it may not take any more; without a limit, of its file "
+        "system.",
+    ),
     gauge("edged_store_full", "Whether sources wait because the store is full."),
     counter("edged_store_full_seconds_total", "Time in which sources waited for the store."),
     counter("edged_store_fsyncs_total", "Syncs of the log."),
@@ -150,6 +183,12 @@ STORE = table(
 UPLINK = table(
     gauge("edged_uplink_connected", "Whether the last request to the collector succeeded."),
     gauge("edged_uplink_state", "The uplink's state.", "state"),
+    gauge("edged_uplink_open", "Whether pages may be sent now; 0 outside the upload windows."),
+    gauge(
+        "edged_uplink_held_pages",
+        "Pages of the backlog that wait by design: for an upload window, or within a job's "
+        "`upload_within`.",
+    ),
     counter("edged_uplink_pages_sent_total", "Pages sent, resends included."),
     counter("edged_uplink_sent_bytes_total", "Bytes sent, resends included."),
     counter("edged_uplink_pages_acked_total", "Pages acknowledged by the centre."),
@@ -255,7 +294,11 @@ CLOCKS = table(
     ),
     info("edged_policy_info", "The running energy policy.", "policy", "simulated"),
     gauge("edged_policy_fallback", "Whether the chosen policy cannot run here."),
-    gauge("edged_overload", "Whether the simulated board cannot carry its load."),
+    gauge("edged_policy_cap_watts", "Lowest power cap of the running policies; absent without."),
+    gauge(
+        "edged_board_saturated",
+        "Whether a simulated board cannot carry its load; with hysteresis.",
+    ),
 )
 
 DEVICE = {**PROCESS, **BEAT, **JOBS, **SOURCES, **STORE, **UPLINK, **ENERGY, **CLOCKS}

@@ -62,14 +62,14 @@ def answer(asked: Question) -> dict[str, Any]:
     outcome = Engine(setup, device).run()
     bounds = find_bounds(_at(asked, device), device)
     error = _error_watts(device, setup, outcome)
-    overload = outcome.waiting > 3 * setup.work.rows_per_s * setup.latency_us / 1e6
+    saturated = outcome.waiting > 3 * setup.work.rows_per_s * setup.latency_us / 1e6
     return {
         "provenance": "simulated",
         "job": asked.plan.name, "board": asked.board.name, "mode": device.mode,
         "input_is": asked.board.input_is, "policy": asked.policy, "seed": asked.seed,
         "rate_per_stream": asked.load.rate, "streams": len(asked.plan.streams),
         "latency_us": setup.latency_us, **_figures(outcome, asked, error),
-        "overload": overload and not outcome.held_back, "bounded_by": bounds.by,
+        "saturated": saturated and not outcome.held_back, "bounded_by": bounds.by,
         "beyond": [k for k, v in bounds.rows_per_s.items() if asked.load.rate > v],
         "bounds_rows_per_s_per_stream": {k: round(v, 1) for k, v in bounds.rows_per_s.items()},
         "notes": [*setup.work.notes, *setup.notes, *device_notes,
@@ -175,8 +175,8 @@ def show(result: dict[str, Any], console: Console) -> None:
         ("states", _shares(result["state_shares"], str)),
         ("wakeups", f"{result['wakeups_per_s']:.2f} a second, {result['beats_per_s']:.2f} beats"),
         ("busy", f"{result['busy_share']:.2%} of the time"
-                 + (" — OVERLOAD: rows arrive faster than they are processed"
-                    if result["overload"] else "")),
+                 + (" — SATURATED: rows arrive faster than they are processed"
+                    if result["saturated"] else "")),
         ("bounds", f"{result['bounded_by']} first: "
                    + ", ".join(f"{k} {v:.3g}" for k, v in
                                result["bounds_rows_per_s_per_stream"].items())
@@ -223,7 +223,7 @@ def _line(r: dict[str, Any], key: str) -> dict[str, str]:
     rate = r["rate_per_stream"]
     w, j, ms = r["watts"], r["joules_per_mtuple"], r["latency_ms"]
     hours = r["battery_hours"]
-    mark = "overload" if r["overload"] else "held back" if r["held_back_beats"] else ""
+    mark = "saturated" if r["saturated"] else "held back" if r["held_back_beats"] else ""
     return {
         key: _short(rate) if key == "rate" else _brief(r["latency_us"]),
         "W above idle": f"{w['above_idle']:.3f}",

@@ -27,6 +27,7 @@ from edged.uplink import telemetry
 from edged.uplink.backoff import Backoff
 from edged.uplink.outbox import READ_BYTES, Outbox
 from edged.uplink.sender import SENDING, Sender
+from edged.uplink.upload_schedule import opens_in_s
 
 if TYPE_CHECKING:
     from edged.store.page_index import PageRef
@@ -241,6 +242,7 @@ class Uplink:
         `problem` is the last problem while it lasts.
         """
         now_s, child = time.monotonic(), self._status
+        windows = self._config.get("windows", [])
         age_s = None if self._last_ack_s is None else now_s - self._last_ack_s
         process, hold_s = self._process, self._restart_at_s or child["hold_until_s"]
         tries_us = None if hold_s is None else time.time_ns() // 1000 + int((hold_s - now_s) * 1e6)
@@ -250,6 +252,8 @@ class Uplink:
         return {
             **{key: value for key, value in child.items() if key != "hold_until_s"},
             **desired,
+            "windows": windows,
+            "open": opens_in_s(windows, time.time()) is None,
             "connected": self._alive and child["state"] == SENDING and child["requests"] > 0,
             "pages_sent": child["sent_pages"],
             "bytes_sent": child["bytes"],

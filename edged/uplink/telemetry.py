@@ -28,7 +28,7 @@ from typing import Any
 
 from edged.pages.header import CHECKSUM_AT, HEADER, MAGIC, checksum
 
-STREAM, VERSION = "edged.telemetry", 2
+STREAM, VERSION = "edged.telemetry", 3
 INTERVALS_SILENT = 3
 """A device is silent after this many intervals without a report."""
 TEXT_BYTES_MAX = 512
@@ -74,14 +74,18 @@ COLUMNS: tuple[tuple[str, str, bool], ...] = (
     ("jobs", "string", False),
     ("rails_silent", "int64", True),
     ("budget_forecast_joules", "float64", True),
+    ("held_pages", "int64", False),
+    ("upload_windows", "string", False),
 )
 """Name, type and whether it may be null.  Counters count since `started_at`; `latency_s` is the
 99th percentile of the last 1024 beats, arrival to durable; `energy_source` is measured, modelled or
 simulated; `jobs` is JSON, `{name: {"state", "version", "rows"}}`; `rails_silent` is the number of
 rails whose meters cannot be read any more; `budget_forecast_joules` is the rest of the policy's
-budget at its end, at the present power."""
+budget at its end, at the present power; `held_pages` are pages of the backlog that wait by design,
+for an upload window or within a job's `upload_within`; `upload_windows` is JSON,
+`[[from, until], …]` in seconds since midnight UTC."""
 
-_COLUMNS_OF = {1: 36, VERSION: len(COLUMNS)}
+_COLUMNS_OF = {1: 36, 2: 38, VERSION: len(COLUMNS)}
 SCHEMAS = {
     version: json.dumps(
         [{"name": name, "type": kind, "nullable": null} for name, kind, null in COLUMNS[:count]],
@@ -112,14 +116,17 @@ def row(snapshot: Mapping[str, Any], interval_s: float, desired: Mapping[str, An
     return [
         *_daemon(snapshot, interval_s), *_energy(energy),
         desired["version"], desired["applied"], desired["problem"], _jobs(snapshot["jobs"]),
-        *_warnings(energy),
+        *_warnings(energy), snapshot["store"]["held_pages"],
+        json.dumps(snapshot["uplink"]["windows"], separators=(",", ":")),
     ]  # fmt: skip
 
 
 def _daemon(s: Mapping[str, Any], interval_s: float) -> list[Any]:
     store, uplink, process = s["store"], s["uplink"], s["process"]
     latency_ms = s["latency_ms_p99"]
-    promised = [job["promises"]["latency_us"] for job in s["jobs"].values()]
+    promised = [
+        job["promises"]["latency_us"] for job in s["jobs"].values() if job["state"] != "paused"
+    ]
     oldest_us = store["oldest_page_us"]
     age_s = 0.0 if oldest_us is None else max(0.0, (s["wall_us"] - oldest_us) / 1e6)
     return [

@@ -147,6 +147,8 @@ class Policy(ABC):
     name: ClassVar[str]
     defaults: ClassVar[PolicySettings] = _NOTHING
     """Default of every setting; None: the setting is required."""
+    cap_watts: float | None = None
+    """Largest mean input power that the policy allows; None: it has no cap."""
     needs: tuple[str, ...] = ()
     """Requirements of the board: BATTERY (a battery's joules), VOLTS (a battery's voltage)."""
     needs_model: ClassVar[bool] = True

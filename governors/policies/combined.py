@@ -47,6 +47,8 @@ class Combined(Policy):
         first = next(iter(voices.values()))
         super().__init__({}, first.model, first.account)
         self.voices = dict(voices)
+        caps = [p.cap_watts for p in voices.values() if p.cap_watts is not None]
+        self.cap_watts = min(caps, default=None)
 
     def race(self, observed: Observation) -> Decision:
         """The merged decision before a race."""

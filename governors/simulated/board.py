@@ -13,7 +13,7 @@ performance, powersave and userspace.  A race takes
 with the specified peak bandwidth at the memory clock: the highest allowed one under load, else the
 lowest.  The GPU works in parallel at its highest allowed clock and stays powered for its railgate
 delay.  Work beyond the available time queues; a `backlog_us`, or a `busy_share` above 1, means that
-the board is overloaded.
+the board is saturated.
 
 The tree is on disk, so other processes see the same board (`kernel.open_root`). Only the process
 that holds this object advances it.  Temperatures follow a thermal mass with invented constants
@@ -161,7 +161,7 @@ class SimulatedBoard(Commands):
     @property
     def busy_share(self) -> float:
         """Requested service time over elapsed time since construction; above 1 the board is
-        overloaded."""
+        saturated."""
         return self.charged_us / max(1, self.now_us - self._started_us)
 
     def _settle(self) -> None:

@@ -43,7 +43,7 @@ def test_lag_is_the_pages_of_the_tables_stream_behind_its_position(place):
     first = sorted(p.stem for p in (landing.path / "segments").glob("*.idx"))[0]
     published(tmp_path, {first: 3})  # two of this stream, one of the other
     assert lag(spec, "t", *paths)[1] == sum(map(len, pages[2:]))
-    batches = AggregationMetrics(spec, *paths)
+    batches = AggregationMetrics(spec, *paths, 60_000_000)
     batches.on_event({"event": "batch", "rows": 7, "seconds": 0.2})
     text = batches.exposition().encode()[0].decode()
     assert 'edged_aggregate_batches_total{result="ok"} 1.0' in text

@@ -10,6 +10,8 @@ SINK = {"rows": 7}
 SNAPSHOT = {
     "device": "turbine-7", "state": "running", "session": 1, "wall_us": 0, "uptime_s": 60.0,
     "rows": 0, "pages": 0, "sources": [], "latency_ms_p50": None, "latency_ms_p99": None,
+    "beats": 0, "promise_missed": False, "saturated": False,
+    "legs": {"arrival_to_durable": {"sum_us": 0, "count": 0}},
     "store": {"backlog_pages": 0, "backlog_bytes": 0}, "uplink": None, "process": {"cpu_s": 1.0},
     "energy": {
         "board": {"name": "orin-nano", "simulated": True},
@@ -79,3 +81,36 @@ def test_without_a_terminal_events_are_told_whole():
 def test_a_job_is_named_once_in_its_events():
     text = "\n".join(shown(80, 60))
     assert "job curve created" in text and "curve: job curve" not in text
+
+
+def told(seconds, beats, latency_us=0):
+    """A snapshot after some seconds and beats, whose latencies add up to so many µs."""
+    legs = {"arrival_to_durable": {"sum_us": latency_us, "count": beats}}
+    return LiveMessage(
+        "snapshot", {**SNAPSHOT, "wall_us": int(1e6 * seconds), "beats": beats, "legs": legs}
+    )
+
+
+def test_three_beats_make_a_picture_or_three_seconds_without_so_many():
+    busy, idle = LiveView(), LiveView()
+    for seconds, beats, enough in ((0, 40, False), (1, 42, False), (2, 43, True)):
+        busy.on_message(told(seconds, beats, 5_000 * beats))
+        assert busy.knows_beats() == enough
+    for seconds in range(4):
+        idle.on_message(told(seconds, 7, 70))
+        assert idle.knows_beats() == (seconds == 3)
+    figures = busy.figures()
+    assert (figures["beats"], figures["span_s"], figures["latency_ms_mean"]) == (3, 2.0, 5.0)
+    assert idle.figures()["latency_ms_mean"] is None
+
+
+def test_late_results_and_saturated_input_stand_in_the_first_line():
+    view = LiveView()
+    message = told(0, 0)
+    message.data |= {"promise_missed": True, "saturated": True}
+    view.on_message(message)
+    console = Console(width=120, color_system=None)
+    with console.capture() as captured:
+        console.print(view.render(120))
+    first = captured.get().splitlines()[0]
+    assert "LATE: a latency promise is missed" in first and "SATURATED" in first

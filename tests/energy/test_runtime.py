@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from edged.beat.stats import SATURATED_IDLE_US
 from edged.energy import status
 from edged.energy.board import open_site
 from edged.energy.runtime import EnergyGovernor
@@ -161,14 +162,19 @@ def test_what_reading_meters_takes_is_bounded_with_all_that_is_booked(tmp_path, 
     assert schedule.share == pytest.approx(0.001, rel=0.01) and schedule.interval_us > 1_900_000
 
 
-def test_more_work_than_there_is_time_is_called_an_overload(tmp_path):
+def test_more_work_than_there_is_time_saturates_the_board_after_some_seconds(tmp_path):
     with Bench(tmp_path, "fixed", cpu_mhz=729.6) as b:
-        assert not status.status(b.side, b.clock.now)["overload"]
+        assert not status.status(b.side, b.clock.now)["saturated"]
         b.side.site.simulated._scale *= 200
         for _ in range(8):
             b.beat()
         told = status.status(b.side, b.clock.now)
-        assert told["overload"] and told["busy_share"] > 1.0
+        assert not told["saturated"] and told["busy_share"] > 1.0
+        for _ in range(16):
+            b.beat()
+        assert status.status(b.side, b.clock.now)["saturated"]
+        b.clock.now += SATURATED_IDLE_US
+        assert not status.status(b.side, b.clock.now)["saturated"]
 
 
 def test_joules_at_any_moment_never_fall_and_agree_with_the_meter(bench):

@@ -46,7 +46,7 @@ def test_the_kernels_governor_takes_longer_for_a_short_race_than_a_pinned_clock(
     assert service_us(pinned(orin, 1_344_000), 1e8) < 0.7 * left_alone
 
 
-def test_work_that_does_not_fit_waits_and_is_told_as_overload(orin):
+def test_work_that_does_not_fit_waits_and_saturates_the_board(orin):
     pinned(orin, 729_600)
     cycles = 6 * 729_600e3 * 1.5
     orin.advance(SECOND, BoardWork(cycles=cycles))

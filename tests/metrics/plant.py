@@ -49,7 +49,7 @@ SENT = pa.schema(
 
 def generated(seed):
     source = {"type": "generator", "rate": 500, "key": "key", "key_max": 100, "seed": seed}
-    return {"source": source, "columns": _COLUMNS, "time": "time"}
+    return {"source": source, "columns": _COLUMNS, "time": "time", "silent_after": "1min"}
 
 
 def document(port):

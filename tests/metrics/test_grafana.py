@@ -140,8 +140,9 @@ def test_every_panel_is_described_and_every_figure_of_energy_says_where_it_is_fr
         assert panel["description"] and "\n\n\n" not in panel["description"], panel["title"]
         if panel["fieldConfig"]["defaults"]["unit"] in ("watt", "joule"):
             legends = [target.get("legendFormat", "") for target in panel["targets"]]
+            read = [legend for legend in legends if not legend.endswith(": upper limit")]
             budget = panel["title"] == "Budget at its end"  # a plan's figure, no reading
-            assert budget or all("{{source}}" in legend for legend in legends), panel["title"]
+            assert budget or read and all("{{source}}" in each for each in read), panel["title"]
 
 
 @pytest.mark.parametrize("name", DASHBOARDS)
@@ -181,3 +182,19 @@ def test_provisioning_names_what_there_is():
     assert boards["apiVersion"] == sources["apiVersion"] == 1
     for name in DASHBOARDS:  # 40 characters are what a uid may have
         assert len(read(name)["uid"]) <= 40 and read(name)["title"].startswith("edged")
+
+
+def test_shares_have_thresholds_and_promises_and_limits_are_dashed_and_red():
+    shares = {"device": {"Latency, share of the promise": 1.0, "Store, fill": 0.95},
+              "energy": {"Power, share of the cap": 1.02}}  # fmt: skip
+    for name, wanted in shares.items():
+        drawn = {p["title"]: p["fieldConfig"]["defaults"] for p in panels(name)}
+        for title, red_from in wanted.items():
+            steps = drawn[title]["thresholds"]["steps"]
+            assert steps[-1] == {"value": red_from, "color": "red"}
+            assert drawn[title]["custom"]["thresholdsStyle"] == {"mode": "dashed"}
+    (limits,) = next(p for p in panels("device") if p["title"] == "Store")["fieldConfig"][
+        "overrides"
+    ]
+    styles = {prop["id"]: prop["value"] for prop in limits["properties"]}
+    assert styles["color"]["fixedColor"] == "red" and styles["custom.lineStyle"]["fill"] == "dash"

@@ -76,6 +76,12 @@ class Device(TypedDict, total=False):
         float | None, Field(None, description="From arrival to durable, recently")
     ]
     latency_ms_p99: Annotated[float | None, Field(None)]
+    promise_missed: Annotated[
+        bool, Field(False, description="Results are late: a latency promise is missed")
+    ]
+    saturated: Annotated[
+        bool, Field(False, description="Input arrives faster than it is processed")
+    ]
     legs: Annotated[
         dict[str, Histogram],
         Field(
@@ -104,8 +110,26 @@ class Store(TypedDict, total=False):
 
     bytes: Annotated[int, Field(0, examples=[734003200])]
     bytes_max: Annotated[int | None, Field(None, description="null: limited by the disk")]
+    disk_bytes: Annotated[int | None, Field(None, description="Size of the store's file system")]
+    disk_free_bytes: Annotated[int | None, Field(None)]
+    room_bytes: Annotated[
+        int | None,
+        Field(None, description="What the store may still take, by its limit and its disk"),
+    ]
+    fill: Annotated[
+        float | None,
+        Field(None, description="Share of the limit, or of the disk without one, that is taken"),
+    ]
     backlog_bytes: Annotated[int, Field(0)]
     backlog_pages: Annotated[int, Field(0)]
+    held_pages: Annotated[
+        int,
+        Field(
+            0,
+            description="Pages of the backlog that wait by design: for an upload window, or within"
+            " a job's upload_within",
+        ),
+    ]
     backlog_age_s: Annotated[
         float | None, Field(None, description="Age of the oldest page; null: no page waits")
     ]
@@ -137,6 +161,13 @@ class Uplink(TypedDict, total=False):
     next_try_us: Annotated[int | None, Field(None, description="Wall clock")]
     backlog_pages: Annotated[int | None, Field(None)]
     backlog_bytes: Annotated[int | None, Field(None)]
+    windows: Annotated[
+        list[list[int]],
+        Field(default_factory=list, description="Upload windows, seconds since midnight UTC"),
+    ]
+    open: Annotated[
+        bool | None, Field(None, description="Whether pages may be sent: the windows are open")
+    ]
     stuck: Annotated[
         list[dict[str, Any]],
         Field(default_factory=list, description="Streams that are blocked, with the reason"),

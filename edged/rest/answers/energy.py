@@ -191,6 +191,9 @@ class Governor(TypedDict, total=False):
     jobs: Annotated[
         dict[str, Any], Field(default_factory=dict, description="Jobs with a policy of their own")
     ]
+    cap_watts: Annotated[
+        float | None, Field(None, description="Lowest power cap of the running policies")
+    ]
     reason: Annotated[str, Field("", description="Reason of the last decision")]
     forecast: Annotated[Any, Field("")]
     budget: Annotated[Budget | None, Field(None)]
@@ -215,7 +218,10 @@ class Governor(TypedDict, total=False):
         dict[str, float] | None, Field(None, description="Share of time in each idle state")
     ]
     wakeups_per_s: Annotated[float | None, Field(None)]
-    overload: Annotated[bool | None, Field(None)]
+    saturated: Annotated[
+        bool | None,
+        Field(None, description="A simulated board cannot carry its load; null: no board"),
+    ]
 
 
 class Input(TypedDict, total=False):

@@ -34,6 +34,18 @@ class Stream(TypedDict, total=False):
     watermark_us: Annotated[
         int | None, Field(None, description="Event time before which no more rows are expected")
     ]
+    silent_us: Annotated[
+        int | None,
+        Field(
+            None,
+            description="Time since the last rows; null before the first, after the last, and"
+            " while the stream is not read",
+        ),
+    ]
+    silent_after_us: Annotated[
+        int | None,
+        Field(None, description="Longest silence that is expected; null: not known yet"),
+    ]
     ended: Annotated[bool, Field(False, description="All producers have ended the stream")]
     figures: Annotated[Figures, Field(default_factory=dict, description="Further counters")]
 
