@@ -92,8 +92,8 @@ class BeatTimes:
     jobs: Mapping[str, int] = field(default_factory=dict)
     """Jobs that took rows, and their latency promise in µs."""
     saturated: bool = False
-    """Whether senders had sent more than the beat took (`JobRuntime.saturated`), though the loop has
-    not rested for longer than the latency promise."""
+    """Whether senders had sent more than the beat took (`JobRuntime.saturated`), though the loop
+    has not rested for longer than the latency promise."""
 
 
 class Stats:

@@ -56,13 +56,13 @@ class LiveView:
         if not self.has_rates():
             return False
         first, last = self._recent[0], self._recent[-1]
-        beats = last["beats"] - first["beats"]
-        return beats >= FEW_BEATS or last["wall_us"] - first["wall_us"] >= FEW_US
+        beats, us = (int(last[key] - first[key]) for key in ("beats", "wall_us"))
+        return beats >= FEW_BEATS or us >= FEW_US
 
     def figures(self) -> dict[str, Any]:
-        """Everything that is shown, as JSON; rates are a second, null where unknown.  Rates, `beats`
-        and `latency_ms_mean` are over the last `span_s` seconds, the percentiles over 1024
-        beats."""
+        """Everything that is shown, as JSON; rates are a second, null where unknown.  Rates,
+        `beats` and `latency_ms_mean` are over the last `span_s` seconds, the percentiles over
+        1024 beats."""
         now = self._recent[-1]
         energy, store = now["energy"] or {}, now["store"]
         return {

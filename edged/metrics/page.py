@@ -41,24 +41,26 @@ replaces scrapes ([centre](central.md#the-fleet-telemetry)).
 | `grafana/provisioning/` | makes Grafana load them from files |
 
 Prometheus reads its targets from files, so that nothing is scraped, and no alert fires, for a part
-that is not there. An aggregation that was never up raises no alert; one that was, and is gone, does.
+that is not there. An aggregation that was never up raises no alert; one that was, and is gone,
+does.
 
 ### Silent streams
 
 `EdgedNoInput` fires for a stream that has had rows and has none for longer than expected:
 `edged_stream_silent_seconds` above `edged_stream_silent_limit_seconds`. The limit is the stream's
-`silent_after` ([jobs](jobs.md#streams)). Without it the daemon learns: three times the longest pause
-between two arrivals since its start, at least 15 minutes, once rows have come over 15 minutes. Before
-the first row, after the end of the stream, and while the stream is not read (its job is paused or
-drains, the store is full) there is no silence.
+`silent_after` ([jobs](jobs.md#streams)). Without it the daemon learns: three times the longest
+pause between two arrivals since its start, at least 15 minutes, once rows have come over 15
+minutes. Before the first row, after the end of the stream, and while the stream is not read (its
+job is paused or drains, the store is full) there is no silence.
 
 ### Late and saturated
 
-Two states have hysteresis: `edged_promise_missed` (results are [late](glossary.md)) and `edged_saturated`
-(input arrives faster than it is processed). Each begins when more than one beat in four has its
-condition, after 15 beats and 2 s at least. It ends when the others outweigh these, after 45 beats and
-10 s without one at least, or when no beats come. At 14 % of late beats neither begins.
-`EdgedLatencyOverPromise` is stricter: it fires where one beat in a hundred is late over ten minutes.
+Two states have hysteresis: `edged_promise_missed` (results are [late](glossary.md)) and
+`edged_saturated` (input arrives faster than it is processed). Each begins when more than one beat
+in four has its condition, after 15 beats and 2 s at least. It ends when the others outweigh these,
+after 45 beats and 10 s without one at least, or when no beats come. At 14 % of late beats neither
+begins. `EdgedLatencyOverPromise` is stricter: it fires where one beat in a hundred is late over ten
+minutes.
 
 ### Reports
 

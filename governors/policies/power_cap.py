@@ -100,6 +100,7 @@ class PowerCap(Policy):
     """Limits the energy of a sliding window."""
 
     name = "power_cap"
+    cap_watts: float
     defaults: ClassVar[Mapping[str, Any]] = {"watts": None, "window_s": 10.0, "comfort": 0.5}
 
     def __init__(self, settings: PolicySettings, model: CostModel, account: EnergyAccount) -> None:

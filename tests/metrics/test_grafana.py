@@ -142,7 +142,7 @@ def test_every_panel_is_described_and_every_figure_of_energy_says_where_it_is_fr
             legends = [target.get("legendFormat", "") for target in panel["targets"]]
             read = [legend for legend in legends if not legend.endswith(": upper limit")]
             budget = panel["title"] == "Budget at its end"  # a plan's figure, no reading
-            assert budget or read and all("{{source}}" in each for each in read), panel["title"]
+            assert budget or (read and all("{{source}}" in each for each in read)), panel["title"]
 
 
 @pytest.mark.parametrize("name", DASHBOARDS)

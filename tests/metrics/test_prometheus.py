@@ -8,11 +8,9 @@ have short times (`plant.hurried`).
 from __future__ import annotations
 
 import contextlib
-import datetime
 import errno
 import itertools
 import json
-import random
 import re
 import socket
 import subprocess
@@ -21,11 +19,11 @@ import threading
 from copy import deepcopy
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from api.metrics import exposition_of
+from edged.client import Producer
 from edged.energy.settings import JOURNAL
 from edged.errors import EdgedError
 from edged.metrics.central import FLEET
@@ -35,7 +33,17 @@ from governors.actuators.journal import LimitJournal
 from governors.simulated.kernel import SimulatedSysfs, open_root
 from tests.central.support import make_page
 from tests.energy.common import POLICY0
-from tests.metrics.plant import DEPLOY, PROMETHEUS, SENT, document, hasty, listening, wide
+from tests.metrics.plant import (
+    DEPLOY,
+    PROMETHEUS,
+    SENT,
+    document,
+    erring,
+    hasty,
+    listening,
+    rows,
+    wide,
+)
 
 DASHBOARDS = ["fleet", "device", "energy"]
 pytestmark = pytest.mark.xdist_group("prometheus")
@@ -55,14 +63,6 @@ def run(*words, text=None):
     return done.stdout
 
 
-def rows(count, hours=0):
-    """Rows of the stream `sent`, some hours from now."""
-    when = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(hours=hours)
-    values = [random.random() for _ in range(count)]
-    columns = [pa.array(range(count)), pa.array([when] * count, SENT[1].type), pa.array(values)]
-    return pa.record_batch(columns, SENT)
-
-
 def fill(plant):
     """Send rows that no compression makes smaller, until the plant has seen enough; so many without
     an ack that some are still unread when the store is full."""
@@ -74,6 +74,16 @@ def fill(plant):
             while not plant.full.is_set():
                 with contextlib.suppress(TimeoutError):
                     producer.send(rows(4000))
+
+
+@contextlib.contextmanager
+def capped(plant):
+    """A power cap that is never reached, beside the daemon's budget."""
+    plant.ask("governor", policy="power_cap", settings={"watts": 1000}, job="watched")
+    try:
+        yield
+    finally:
+        plant.ask("governor", policy="none", job="watched")
 
 
 class TestRules:
@@ -99,7 +109,8 @@ class TestScraping:
             found = families(plant)
             return {name for name in DEVICE if name.removesuffix("_total") not in found}
 
-        plant.until(lambda: not missing())
+        with capped(plant):
+            plant.until(lambda: not missing())
 
     def test_the_collector_tells_every_metric_of_a_device_that_reports_to_it(self, plant):
         plant.until(lambda: all(plant.query(f"count({name})") for name in FLEET))
@@ -201,7 +212,8 @@ class TestDashboards:
             return not waiting
 
         try:
-            plant.until(answered, step_s=1.0)
+            with capped(plant):
+                plant.until(answered, step_s=1.0)
         except AssertionError:
             pytest.fail(f"no data, or not with these labels: {waiting}")
 
@@ -262,6 +274,23 @@ class TestAlerts:
         fires("EdgedMetricsLeftOut")
         plant.ask("job.delete", name="wide")
 
+    def test_a_stream_that_has_become_silent(self, plant, fires):
+        port = free_port()
+        plant.ask("job.put", document=listening(port, silent_after="1s"))
+        with Producer(f"127.0.0.1:{port}", "heard", SENT, producer="shy") as producer:
+            producer.send(rows(10))
+            producer.flush()
+            fires("EdgedNoInput", job_name="listening", stream="heard")
+        plant.ask("job.delete", name="listening")
+
+    def test_an_expression_that_fails(self, plant, fires):
+        job = plant.path / "erring.json"
+        job.write_text(json.dumps(erring()))
+        run(sys.executable, "-m", "edged", "jobs", "put", str(job),
+            "--api", str(plant.path / "api.sock"))  # fmt: skip
+        fires("EdgedExpressionErrors", job_name="erring", operator="scaled")
+        plant.ask("job.delete", name="erring")
+
     def test_rows_behind_the_watermark(self, plant, fires):
         with plant.producer("late") as producer:
             for hours in (0, -3):
@@ -306,6 +335,10 @@ class TestAlerts:
         fires("EdgedEnergyBudgetEndangered", device="turbine-7")
         forecast = 'edged_device_energy_budget_forecast_joules{device="turbine-7"}'
         plant.until(lambda: plant.query(f"{forecast} < 0"))
+        plant.ask("governor", policy="energy_budget", settings={"joules_per_day": 1})
+        fires("EdgedEnergyBudgetExceeded", device="turbine-7")
+        plant.ask("governor", policy="power_cap", settings={"watts": 1})
+        fires("EdgedPowerCapExceeded", device="turbine-7")
         plant.ask("governor", policy="hands_off")  # one that holds no races back
 
     def test_a_page_that_arrives_with_other_bytes_and_one_under_a_name_that_was_used(
@@ -350,6 +383,7 @@ class TestAlerts:
             fires("EdgedBacklogGrowing")
             fires("EdgedCollectorDown")
             fires("EdgedStoreFillsUp")
+            fires("EdgedStoreNearlyFull")
             fires("EdgedStoreFull", device="turbine-7")
             fires("EdgedBackpressure")
         finally:

@@ -3,15 +3,19 @@ other tests do not wait for them (see test_prometheus.py)."""
 
 from __future__ import annotations
 
+import contextlib
 import json
+import threading
 from types import SimpleNamespace
 
 import pytest
 
+from edged.client import Producer
+from edged.errors import EdgedError
 from edged.metrics.central import AGGREGATION
 from edged.platform.processes import free_port
 from tests.central.support import Device, make_page
-from tests.metrics.plant import listening
+from tests.metrics.plant import SENT, listening, rows
 
 pytestmark = pytest.mark.xdist_group("prometheus-centre")
 
@@ -36,9 +40,10 @@ def test_a_landing_on_a_slow_disk(plant, fires):
     plant.parts.pop("slow").stop()
 
 
-def test_a_daemon_whose_clock_is_a_minute_ahead(plant, fires):
-    (place := plant.path / "skewed").mkdir()
-    (place / "job.json").write_text(json.dumps(listening(free_port())))
+def odd_daemon(plant, name, job, ahead_s, sync_s):
+    """A daemon whose clock is ahead and whose disk is slow; Prometheus scrapes it."""
+    (place := plant.path / name).mkdir()
+    (place / "job.json").write_text(json.dumps(job))
     door, metrics = place / "store" / "door", free_port()
     config = place / "edged.toml"
     config.write_text(
@@ -46,13 +51,40 @@ def test_a_daemon_whose_clock_is_a_minute_ahead(plant, fires):
         f'[api]\nsocket = "{place / "api.sock"}"\ngroup = ""\n'
         f'[metrics]\nlisten = "127.0.0.1:{metrics}"\n'
     )
-    plant.part("ahead", "tests.metrics.odd", "60", "0", "edged", "run",
-               str(place / "job.json"), "--store", str(place / "store"), "--device", "ahead",
+    plant.part(name, "tests.metrics.odd", str(ahead_s), str(sync_s), "edged", "run",
+               str(place / "job.json"), "--store", str(place / "store"), "--device", name,
                "--workers", "1", "--board", "none", "--json")  # fmt: skip
-    plant.part("ahead-api", "api", "--config", str(config), "--json").ready()
-    plant.parts["ahead"].ready(300)
-    plant.scrape("edged", metrics, device="ahead")
+    plant.part(f"{name}-api", "api", "--config", str(config), "--json").ready()
+    plant.parts[name].ready(300)
+    plant.scrape("edged", metrics, device=name)
+
+
+def test_a_daemon_whose_clock_is_a_minute_ahead(plant, fires):
+    odd_daemon(plant, "ahead", listening(free_port()), 60, 0)
     fires("EdgedClockSkewed", device="ahead")
+
+
+def test_a_daemon_whose_disk_is_too_slow_for_its_input(plant, fires):
+    port, enough = free_port(), threading.Event()
+    odd_daemon(plant, "slow-disk", listening(port, latency="100ms"), 0, 0.2)
+
+    def send():
+        address, most = f"127.0.0.1:{port}", 64 << 20
+        with (
+            contextlib.suppress(EdgedError, TimeoutError),
+            Producer(address, "heard", SENT, producer="eager", unacked_bytes_max=most) as producer,
+        ):
+            while not enough.is_set():
+                producer.send(rows(1000))
+
+    sending = threading.Thread(target=send)
+    sending.start()
+    try:
+        fires("EdgedSaturated", device="slow-disk")
+    finally:
+        enough.set()
+        plant.parts["slow-disk"].kill()
+        sending.join()
 
 
 def test_an_aggregation_that_takes_long_to_come_back_and_one_that_is_gone(plant, fires):
