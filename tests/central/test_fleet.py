@@ -84,7 +84,7 @@ KINDS = {
 def test_a_page_made_by_hand_is_what_the_ordinary_reader_reads(row, session, count):
     page = telemetry.page(NAME, EPOCH, telemetry.number(session, count), row)
     header = verify(page)
-    assert (header.device, header.stream, header.version) == (NAME, telemetry.STREAM, 2)
+    assert (header.device, header.stream, header.version) == (NAME, telemetry.STREAM, 3)
     assert header.seq >> 40 == session and header.seq & (2**40 - 1) == count
     batch = read_page(page, SCHEMA)
     for (name, kind, _), value in zip(telemetry.COLUMNS, row, strict=True):
@@ -213,7 +213,11 @@ def test_the_fleet_is_told_to_prometheus_and_a_silent_device_keeps_no_value(shar
     found = until(lambda: (f := samples(address))
                   and of(f, "edged_device_up", device="told") == [0] and f)  # fmt: skip
     names = {name for name, have in found if dict(have).get("device") == "told"}
-    assert names == {"edged_device_up", "edged_device_last_seen_timestamp_seconds"}
+    assert names == {
+        *("edged_device_up", "edged_device_last_seen_timestamp_seconds"),
+        "edged_device_upload_open",
+    }
+    assert of(found, "edged_device_upload_open", device="told") == [1], "it names no windows"
     assert of(found, "edged_device_backlog_bytes", device="other") == [7]
 
 
@@ -235,6 +239,19 @@ def test_a_device_of_an_earlier_version_is_told_without_what_it_does_not_know(sh
     assert of(found, "edged_device_rails_silent", device="elder") == []
     assert of(found, "edged_device_rails_silent", device="younger") == [2]
     assert of(found, "edged_device_energy_budget_forecast_joules", device="younger") == [-3.5]
+
+
+@pytest.mark.parametrize(
+    "windows, hour, is_open",
+    [
+        ("[[79200,21600]]", 23, True), ("[[79200,21600]]", 12, False), ("[]", 12, True),
+        ("[[79200]]", 12, True), ("x", 12, True), ("[[null,1]]", 12, True), (None, 12, True),
+    ],
+)  # fmt: skip
+def test_a_device_is_expected_within_the_upload_windows_of_its_last_report(windows, hour, is_open):
+    device = fleet.FleetDevice("d", 0, {"upload_windows": windows})
+    assert device.upload_open(hour * 3_600_000_000) == is_open
+    assert fleet.FleetDevice("d", 0, None).upload_open(0)
 
 
 def test_devices_for_which_there_is_no_room_are_counted(tmp_path, monkeypatch):
