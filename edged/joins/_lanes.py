@@ -14,7 +14,7 @@ from edged.data.workers import Workers
 from edged.joins._rings import Rings
 from edged.joins.base import Beat, Records
 from kernels.cpu import beat as beats
-from kernels.cpu import chain, chunk, probe, simd_probe, team
+from kernels.cpu import chain, chunk, pooled, probe, simd_probe, team
 from kernels.cpu.partition import PARTITIONS
 from kernels.cpu.rings import TIME_MIN
 
@@ -119,7 +119,7 @@ class Lanes:
             (beats.DESK.threads, workers.count),
             (beats.DESK.pipeline, chain.join.address),
             (beats.DESK.lay, beats.lay.address),
-            (beats.DESK.pooled, chain.join_pooled.address),
+            (beats.DESK.pooled, pooled.join.address),
         ):
             self.desk[field] = value
 

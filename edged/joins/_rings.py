@@ -85,7 +85,7 @@ class Rings:
         self, pools: int, bases: Sequence[int], bounds_us: Int64s, counts: Sequence[Int64s]
     ) -> None:
         """Join partitions to `pools` rings a side, with room for `counts` (int64[64] for each side)
-        more entries; nothing changes where the windows are too large or times too far apart.
+        more entries; nothing changes where the windows are too large.
 
         `bases` are the numbers of the stores' rows 0; rows below `bounds_us` have left.
         """
@@ -95,20 +95,17 @@ class Rings:
         if need.sum(axis=1).max() > most:
             return
         self.spread()
-        old, kept, hot_before = [t.copy() for t in self.tables], self._memory, self.hot.copy()
+        old, kept = [table.copy() for table in self.tables], self._memory
         need = need.reshape(2, pools, PARTITIONS // pools).sum(axis=2).max(axis=0)
         capacity = _power_of_two(need + need // 8, POOL_MIN)
         self._allocate([capacity, capacity], 1)
-        self._pools, fits = pools, True
+        self._pools = pools
         for side, (before, table) in enumerate(zip(old, self.tables, strict=True)):
-            after, moved = table[:pools], before.copy()  # `gather` moves their tails
+            after = table[:pools]
             after[:, rings.RING.log] = [address(log) for log in self._logs[side, :pools]]
             for k in range(pools):
-                fits &= pool.gather(moved, after, bases[side], int(bounds_us[side]), k)
-        if not fits:
-            for before, after in zip(old, self.tables, strict=True):
-                after[:] = before
-            self._memory, self.hot[:], self._pools = kept, hot_before, 0
+                pool.gather(before, after, bases[side], int(bounds_us[side]), k)
+        del kept
 
     def spread(self) -> None:
         """Give each partition a ring of its own again; dead entries of pools leave."""
@@ -121,23 +118,16 @@ class Rings:
         self._allocate([_power_of_two(held + held // 2, RING_MIN) for held in counts], 1)
         self._pools = 0
         for table, after in zip(old, self.tables, strict=True):
-            pool.spread(table, after)
+            chain.rebuild(table, after)
         del kept
 
     def live(self, side: int, base: int, hashes: Hashes, alive: Bytes) -> None:
         """Mark the store rows of the entries that are held and not dead, and write their hashes."""
-        table = self.tables[side]
-        if self.pooled:
-            pool.live(table[: self._pools], base, hashes, alive)
-        else:
-            chain.live(table, base, hashes, alive)
+        chain.live(self.tables[side], base, hashes, alive)
 
     def oldest(self, side: int, base: int, rows: int) -> int:
         """A store row before which no row is held; `rows` where none is held."""
-        table = self.tables[side]
-        if self.pooled:
-            return int(pool.oldest(table[: self._pools], base, rows))
-        return int(chain.oldest(table, base, rows))
+        return int(chain.oldest(self.tables[side], base, rows))
 
     def nbytes(self) -> int:
         """Bytes of rings and heads."""

@@ -15,9 +15,10 @@ from typing import Any, NamedTuple
 
 from kernels.cpu import mem, pool, pooled, team
 from kernels.cpu.chunk import FULL, GATHER, JOB, LANE, NO_ROOM, SPREAD, begin
+from kernels.cpu.insert import point_all
 from kernels.cpu.partition import PARTITIONS
 from kernels.cpu.records import ADDRESS, I64, field, get, keep, put, words
-from kernels.cpu.rings import LINE, PART, RECORD_BYTES, RING, point_ring
+from kernels.cpu.rings import LINE, PART, RING
 from kernels.cpu.team import CALL, CALL_FIELDS
 from kernels.registry import device, kernel, task
 
@@ -37,7 +38,7 @@ class Desk(NamedTuple):
     task: ADDRESS = field("the task that joins this beat")
     worked_ns: I64 = field("time of all threads in this beat")
     patience: I64 = field("suitable beats to come before pools are made")
-    pooled: ADDRESS = field("the task `chain.join_pooled`")
+    pooled: ADDRESS = field("the task `pooled.join`")
     pairs_in_1024: I64 = field("pairs of 1 024 records, learnt")
     at_work: I64 = field("threads that join this beat")
     wanted: I64 = field("pools that suit this beat")
@@ -75,18 +76,6 @@ def total(counts: int) -> Any:
     for p in range(PARTITIONS):
         rows += get(counts, p)
     return rows
-
-
-@device
-def point_all(side: int, records: int, counts: int) -> bool:
-    """Set a side's records of this beat in its 64 rings; returns whether they have room."""
-    fits = True
-    for mine in range(side, side + PART * PARTITIONS, PART):
-        count = mem.load_i64(counts)
-        fits &= point_ring(mine, records, count)
-        records += RECORD_BYTES * count
-        counts += 8
-    return fits
 
 
 @device
@@ -194,27 +183,11 @@ def choose(desk: int, rows: int, pools: int) -> Any:
 
 
 @device
-def undo_all(lefts: int, rights: int) -> None:
-    """Undo this beat in all pools, each of which has begun it."""
-    for k in range(pool.count_of(lefts)):
-        pool.undo(lefts + PART * k)
-        pool.undo(rights + PART * k)
-
-
-@device
-def learn_pairs(desk: int, pairs: int) -> None:
-    """Learn how many of the beat's records matched."""
-    rows, old = get(get(desk, DESK.job), JOB.rows), get(desk, DESK.pairs_in_1024)
+def learn(desk: int, place: int, found: int) -> None:
+    """Let this beat's part of what is learnt of a record count: `found` of all its records."""
+    rows, old = get(get(desk, DESK.job), JOB.rows), get(desk, place)
     if rows:
-        put(desk, DESK.pairs_in_1024, old + (1024 * pairs // rows - old) // LEARN)
-
-
-@device
-def learn(desk: int) -> None:
-    """Learn the time of a record."""
-    rows, old = get(get(desk, DESK.job), JOB.rows), get(desk, DESK.row_ps)
-    if rows:
-        put(desk, DESK.row_ps, old + (1000 * get(desk, DESK.worked_ns) // rows - old) // LEARN)
+        put(desk, place, old + (found // rows - old) // LEARN)
 
 
 @task(reference="tests.naive.chain.lay")
@@ -273,14 +246,15 @@ def refusal(desk: int) -> Any:
 def finish(desk: int) -> Any:
     """Join from where the lanes stand; returns the number of pairs, FULL, SPREAD or NO_ROOM."""
     done = call_all(desk, get(desk, DESK.task), get(desk, DESK.at_work))
-    if refusal(desk):
-        return refusal(desk)
+    refused = refusal(desk)
+    if refused:
+        return refused
     if not done:
         return FULL
     if get(desk, DESK.threads) == 1:
         return get(get(desk, DESK.lanes), DEALT.answer)
     if get(desk, DESK.worked_ns):
-        learn(desk)
+        learn(desk, DESK.row_ps, 1000 * get(desk, DESK.worked_ns))
         put(desk, DESK.worked_ns, 0)
     pairs = lay_out(desk)
     team.leave_off(get(desk, DESK.seats))
@@ -292,7 +266,7 @@ def resume(desk: int) -> Any:
     """Continue after FULL, with more room in the lanes that were full, or in the first."""
     pairs = finish(desk)
     if pairs >= 0:
-        learn_pairs(desk, pairs)
+        learn(desk, DESK.pairs_in_1024, 1024 * pairs)
     return pairs
 
 
@@ -301,17 +275,9 @@ def resume(desk: int) -> Any:
     reference="tests.naive.chain.join",
 )
 def beat(
-    desk: int,
-    left: int,
-    left_counts: int,
-    right: int,
-    right_counts: int,
-    left_base: int,
-    right_base: int,
-    left_bound: int,
-    right_bound: int,
-    everything: int,
-) -> Any:
+    desk: int, left: int, left_counts: int, right: int, right_counts: int, left_base: int,
+    right_base: int, left_bound: int, right_bound: int, everything: int,
+) -> Any:  # fmt: skip
     """Join the records of both sides, given by address, as are their counts for each partition.
 
     Bit 0 of `everything` says that all of the left's rows leave after the beat, bit 1 the right's.
@@ -327,10 +293,8 @@ def beat(
     rows = total(left_counts) + total(right_counts)
     lefts, rights = get(job, JOB.left_table), get(job, JOB.right_table)
     pools = pool.count_of(lefts)
-    if pools == 0:
-        fits = point_all(lefts, left, left_counts)
-        if not (point_all(rights, right, right_counts) and fits):
-            return NO_ROOM
+    if pools == 0 and point_all(lefts, left, left_counts) + point_all(rights, right, right_counts):
+        return NO_ROOM
     threads = choose(desk, rows, pools)
     if threads < 0:
         return threads
@@ -349,10 +313,12 @@ def beat(
     put(job, JOB.beats, get(job, JOB.beats) + 1)
     deal(desk, threads)
     pairs = finish(desk)
-    if refusal(desk):  # the beat counts as not joined
-        undo_all(lefts, rights)
+    if pairs in (SPREAD, NO_ROOM):  # the beat counts as not joined
+        for k in range(pools):
+            pool.undo(lefts + PART * k)
+            pool.undo(rights + PART * k)
         put(job, JOB.left_bound, left_gone)
         put(job, JOB.right_bound, right_gone)
     if pairs >= 0:
-        learn_pairs(desk, pairs)
+        learn(desk, DESK.pairs_in_1024, 1024 * pairs)
     return pairs

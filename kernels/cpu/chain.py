@@ -32,13 +32,13 @@ from typing import Any
 
 import numpy as np
 
-from kernels.cpu import heavy_hitters, mem, pooled, probe
+from kernels.cpu import heavy_hitters, insert, mem, pool, pooled, probe, rings
 from kernels.cpu.chunk import CHUNK, CHUNK_FIELDS, FULL, JOB, LANE, finish
 from kernels.cpu.evict import evict, foresee
-from kernels.cpu.insert import LOOKAHEAD, LOOKAHEAD_FIELDS, ask, find_and_insert, insert_entry
+from kernels.cpu.insert import LOOKAHEAD, LOOKAHEAD_FIELDS, ask, insert_entry
 from kernels.cpu.probe import CHUNK_ROWS
 from kernels.cpu.records import get, put
-from kernels.cpu.rings import AHEAD, ENTRY, LOW, PART, RECORD_BYTES, RING, point_ring
+from kernels.cpu.rings import AHEAD, ENTRY, PAIR, PART, RECORD_BYTES, RING, address_of
 from kernels.registry import device, kernel, task
 
 DEPTH = 4
@@ -50,42 +50,29 @@ SCRATCH = probe.FIELDS + max(DEPTH * (CHUNK_FIELDS + CHUNK_ROWS) + LOOKAHEAD_FIE
 
 @device
 def find_chunk(
-    mine: int, other: int, swapped: bool, start: int, chunk: int, ahead: int, hot_at: int
+    mine: int, other: int, swapped: int, start: int, chunk: int, ahead: int, hot_at: int
 ) -> Any:
     """Insert the next records of a pass, write their candidates to the chunk, and prefetch the
     first entries of their chains; returns the number of records.  The byte at `hot_at` is 1 if the
     partition has chains of heavy hitters."""
-    n = get(mine, RING.batch_rows)
-    count, first, end = (
-        min(CHUNK_ROWS, n - start),
-        chunk + 8 * CHUNK_FIELDS,
-        chunk + 8 * CHUNK_FIELDS,
-    )
+    n, end = get(mine, RING.batch_rows), chunk + 8 * CHUNK_FIELDS
+    count, first = min(CHUNK_ROWS, n - start), end
+    ring, mask, tail, _ = rings.span(other)
     if count:
-        tail = get(other, RING.tail)
         names = heavy_hitters.names_of(mine) if mem.load_u8(hot_at) else 0
-        end = find_and_insert(mine, swapped, tail, start, start + count, first, ahead, names)
+        end = insert.find_and_insert(mine, swapped, tail, start, start + count, first, ahead, names)
     put(chunk, CHUNK.mine, mine)
     put(chunk, CHUNK.other, other)
     put(chunk, CHUNK.swapped, swapped)
     put(chunk, CHUNK.records, get(mine, RING.batch) + RECORD_BYTES * start)
     put(chunk, CHUNK.candidates, (end - first) >> 3)
-    put(chunk, CHUNK.last, swapped and start + count == n)
-    ring, mask = get(other, RING.entries), get(other, RING.mask)
+    put(chunk, CHUNK.last, swapped & np.int64(start + count == n))
     while first < end:
         entry = ring + ENTRY * (np.int64(mem.load_u32(first + 4)) & mask)
         mem.prefetch(entry)
         mem.prefetch(entry + ENTRY - 1)
         first += 8
     return count
-
-
-@device
-def let_go(chunk: int, job: int) -> None:
-    """Evict from both rings of a chunk's partition, if the chunk is its last."""
-    if get(chunk, CHUNK.last):
-        evict(get(chunk, CHUNK.other), get(job, JOB.left_bound), get(job, JOB.left_all) != 0)
-        evict(get(chunk, CHUNK.mine), get(job, JOB.right_bound), get(job, JOB.right_all) != 0)
 
 
 @device
@@ -105,22 +92,19 @@ def run(lane: int) -> bool:
         ask(ahead, AHEAD)
     while True:
         p, queued = get(lane, LANE.partition), get(lane, LANE.found) - get(lane, LANE.done)
-        hot_at = get(job, JOB.heavy) + p
         if p < last and queued < DEPTH:
-            ours, theirs = lefts + PART * p, rights + PART * p
+            ours, theirs, side = lefts + PART * p, rights + PART * p, get(lane, LANE.side)
+            mine, other = (theirs, ours) if side else (ours, theirs)
             chunk, start = queue + QUEUED * (get(lane, LANE.found) % DEPTH), get(lane, LANE.record)
-            if get(lane, LANE.side) == 0:
-                start += find_chunk(ours, theirs, False, start, chunk, ahead, hot_at)
-                turned = np.int64(start == get(ours, RING.batch_rows))
-            else:
-                start += find_chunk(theirs, ours, True, start, chunk, ahead, hot_at)
-                turned = np.int64(start == get(theirs, RING.batch_rows))
-                put(lane, LANE.partition, p + turned)
-                if turned:
-                    foresee(ours, get(job, JOB.left_bound))
-                    foresee(theirs, get(job, JOB.right_bound))
+            hot_at = get(job, JOB.heavy) + p
+            start += find_chunk(mine, other, side, start, chunk, ahead, hot_at)
+            turned = np.int64(start == get(mine, RING.batch_rows))
+            if turned & side:
+                foresee(ours, get(job, JOB.left_bound))
+                foresee(theirs, get(job, JOB.right_bound))
+            put(lane, LANE.partition, p + (turned & side))
             put(lane, LANE.record, 0 if turned else start)
-            put(lane, LANE.side, get(lane, LANE.side) ^ turned)
+            put(lane, LANE.side, side ^ turned)
             put(lane, LANE.found, get(lane, LANE.found) + 1)
             continue
         if queued == 0:
@@ -128,7 +112,10 @@ def run(lane: int) -> bool:
         oldest_chunk = queue + QUEUED * (get(lane, LANE.done) % DEPTH)
         if not finish(oldest_chunk, lane, rest):
             return False
-        let_go(oldest_chunk, job)
+        if get(oldest_chunk, CHUNK.last):
+            ours, theirs = get(oldest_chunk, CHUNK.other), get(oldest_chunk, CHUNK.mine)
+            evict(ours, get(job, JOB.left_bound), get(job, JOB.left_all) != 0)
+            evict(theirs, get(job, JOB.right_bound), get(job, JOB.right_all) != 0)
         put(lane, LANE.done, get(lane, LANE.done) + 1)
     return True
 
@@ -140,80 +127,64 @@ def join(lane: int) -> int:
     return get(lane, LANE.pairs) if run(lane) else FULL
 
 
-@task(reference="tests.naive.chain.join")
-def join_pooled(lane: int) -> Any:
-    """The same for a lane that has a pool; SPREAD or NO_ROOM where the pool cannot join the
-    beat."""
-    return pooled.run(lane)
-
-
 @kernel("int64(int64[:, ::1], int64, int64[::1])", reference="tests.naive.chain.point")
-def point(side: Any, records: int, counts: Any) -> int:
-    """Set each partition's records of this beat, which lie from address `records` on, `counts` in
-    each; returns how many rings have no room for them."""
-    full, mine = 0, np.int64(side.ctypes.data)
-    for p in range(side.shape[0]):
-        full += not point_ring(mine + PART * p, records, counts[p])
-        records += RECORD_BYTES * counts[p]
-    return full
+def point(side: Any, records: int, counts: Any) -> Any:
+    """`insert.point_all` of arrays."""
+    return insert.point_all(address_of(side, 0), records, np.int64(counts.ctypes.data))
 
 
 @kernel("void(int64[:, ::1])", reference="tests.naive.chain.insert")
 def insert_all(side: Any) -> None:
     """Insert every partition's batch without probing, to restore a saved state."""
-    nowhere, lookout = np.zeros(1, np.int64), np.zeros(LOOKAHEAD_FIELDS, np.int64)
-    other = np.zeros(side.size, np.int64)
-    found, ahead = np.int64(nowhere.ctypes.data), np.int64(lookout.ctypes.data)
-    put(ahead, LOOKAHEAD.left, np.int64(side.ctypes.data))
-    put(ahead, LOOKAHEAD.right, np.int64(other.ctypes.data))
-    put(ahead, LOOKAHEAD.last_pass, 2 * side.shape[0])
-    ask(ahead, AHEAD)
     for p in range(side.shape[0]):
-        mine = np.int64(side.ctypes.data) + PART * p
-        if side[p, RING.batch_rows]:
-            count, names = side[p, RING.batch_rows], heavy_hitters.names_of(mine)
-            find_and_insert(mine, False, LOW + 1, 0, count, found, ahead, names)
+        mine, at = address_of(side, p), side[p, RING.batch]
+        end = at + RECORD_BYTES * side[p, RING.batch_rows]
+        for record in range(at, end, RECORD_BYTES):
+            coming = np.int64(mem.load_u32(record + RECORD_BYTES * AHEAD + 8))
+            mem.prefetch(side[p, RING.heads] + PAIR * (coming & side[p, RING.heads_mask]))
+            insert_entry(mine, record)
+        insert.note_disorder(mine, at, end)
 
 
 @kernel("void(int64[:, ::1], int64[:, ::1])", reference="tests.naive.chain.insert")
 def rebuild(old: Any, new: Any) -> None:
-    """Copy the live entries of `old` into the empty, larger or equal rings of `new`.
-
-    Both describe all partitions.  In `new`, tail = head = 1, heads are below 1, and no block is
-    marked.
-    """
-    for p in range(old.shape[0]):
-        source, target = old[p], new[p]
-        ring, mask = source[RING.entries], source[RING.mask]
-        for position in range(source[RING.tail], source[RING.head]):
-            insert_entry(np.int64(new.ctypes.data) + PART * p, ring + ENTRY * (position & mask))
-        for place in range(RING.newest_old, RING.generation):
-            target[place] = source[place]
-        target[RING.generation] = (
-            max(0, source[RING.generation] - source[RING.tail]) + target[RING.tail]
-        )
+    """Copy the entries of rings or pools, without those that are dead, into the 64 empty rings of
+    `new`, which have room.  In `new`, tail = head, heads are below it, and no block is marked."""
+    for k in range(old.shape[0]):
+        bound = pool.bound_of(address_of(old, k))
+        for position in range(old[k, RING.tail], old[k, RING.head]):
+            entry = old[k, RING.entries] + ENTRY * (position & old[k, RING.mask])
+            p, time = rings.partition_of(entry), mem.load_i64(entry)
+            if time >= bound or new[p, RING.tail] < new[p, RING.head]:
+                insert_entry(address_of(new, p), entry)
+                disorder = pool.fall(new[p, RING.newest_old], time)
+                new[p, RING.disorder_old] = max(new[p, RING.disorder_old], disorder)
+                new[p, RING.newest_old] = max(new[p, RING.newest_old], time)
+    for p in range(new.shape[0]):
+        new[p, RING.generation] = new[p, RING.head]
 
 
 @kernel("int64(int64[:, ::1], int64, int64)", reference="tests.naive.chain.oldest")
 def oldest(side: Any, base: int, rows: int) -> int:
-    """The first store row of a live entry; `rows` where none is live."""
+    """A store row before which no row is held; `rows` where none is held.  Without pools it is the
+    first row that is held."""
     first = rows
-    for p in range(side.shape[0]):
-        if side[p, RING.tail] < side[p, RING.head]:
-            slot = side[p, RING.tail] & side[p, RING.mask]
-            row = mem.load_u32(side[p, RING.entries] + ENTRY * slot + 12)
-            first = min(first, np.int64(np.uint32(row - np.uint32(base))))
+    for k in range(side.shape[0]):
+        first = min(first, pool.first_row(address_of(side, k), base))
     return first
 
 
 @kernel("void(int64[:, ::1], int64, uint64[::1], uint8[::1])", reference="tests.naive.chain.live")
 def live(side: Any, base: int, hashes: Any, alive: Any) -> None:
-    """For each live entry, at its store row: partition (top 6 bits) and tag, and alive = 1."""
-    for p in range(side.shape[0]):
-        for position in range(side[p, RING.tail], side[p, RING.head]):
-            slot = position & side[p, RING.mask]
-            entry = side[p, RING.entries] + ENTRY * slot
-            row = np.uint32(mem.load_u32(entry + 12) - np.uint32(base))
-            tag = np.uint64(mem.load_u32(entry + 8))
-            hashes[row] = np.uint64(p) << np.uint64(58) | tag
-            alive[row] = 1
+    """For each entry that is held and not dead, at its store row: partition (top 6 bits) and tag,
+    and alive = 1.  Of each partition, what is dead has left up to the first that is not."""
+    for k in range(side.shape[0]):
+        stays, bound = np.uint64(0), pool.bound_of(address_of(side, k))
+        for position in range(side[k, RING.tail], side[k, RING.head]):
+            entry = side[k, RING.entries] + ENTRY * (position & side[k, RING.mask])
+            p = np.uint64(rings.partition_of(entry))
+            stays |= np.uint64(mem.load_i64(entry) >= bound) << p
+            if stays >> p & np.uint64(1):
+                row = rings.row_of(entry, base)
+                hashes[row] = p << np.uint64(58) | np.uint64(mem.load_u32(entry + 8))
+                alive[row] = 1

@@ -123,13 +123,11 @@ def outputs(lane: int, chunk: int, pairs: int) -> Any:
 def decode(chunk: int, lane: int, scratch: int) -> bool:
     """Write the pairs of a chunk's candidates, from the lane's next candidate on; False: the output
     is full.  Candidates are probed together, fewer where the log is too short for their pairs."""
-    records, other, n = (
-        get(chunk, CHUNK.records), get(chunk, CHUNK.other), get(chunk, CHUNK.candidates),
-    )  # fmt: skip
+    records, other = get(chunk, CHUNK.records), get(chunk, CHUNK.other)
     back, forth, base, met_base, named = terms(lane, get(chunk, CHUNK.swapped) != 0)
     at, pairs, take = get(lane, LANE.candidate), get(lane, LANE.pairs), CHUNK_ROWS
-    while at < n:
-        first, some = chunk + 8 * (CHUNK_FIELDS + at), min(take, n - at)
+    while at < get(chunk, CHUNK.candidates):
+        first, some = chunk + 8 * (CHUNK_FIELDS + at), min(take, get(chunk, CHUNK.candidates) - at)
         mine, met = outputs(lane, chunk, pairs)
         room = get(lane, LANE.room) - pairs
         if take > 1:

@@ -93,12 +93,8 @@ def merge(mine: int, own: int, usual: int, write: bool) -> bool:
 def take_name(mine: int, other: int, tag: int) -> bool:
     """Give a tag a chain of its own, if its place is free or held by a key that has become cold;
     returns whether the tag got a chain."""
-    side, heads, names = (
-        get(mine, RING.heads) & PAIR - 1,
-        get(mine, RING.heads) & -PAIR,
-        names_of(mine),
-    )
-    heads_mask, place = get(mine, RING.heads_mask), tag & NAMES - 1
+    side, heads = get(mine, RING.heads) & PAIR - 1, get(mine, RING.heads) & -PAIR
+    heads_mask, names, place = get(mine, RING.heads_mask), names_of(mine), tag & NAMES - 1
     name, own = names + 2 * place, heads + PAIR * (heads_mask + 1 + place)
     known = np.int64(mem.load_u16(name))
     if known == name_of(tag):

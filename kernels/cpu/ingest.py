@@ -92,15 +92,11 @@ def count_side(side: int, start: int, stop: int, counts: int, hashed: int) -> No
         put(counts, p, 0)
     for at in range(start, stop, BLOCK):
         rows = min(BLOCK, stop - at)
-        for copy in range(
-            copies, copies + 8 * COPY_FIELDS * get(side, SIDE.copied), 8 * COPY_FIELDS
-        ):
+        for k in range(get(side, SIDE.copied)):
+            copy = copies + 8 * COPY_FIELDS * k
             width = get(copy, COPY.width)
-            mem.copy_bytes(
-                get(copy, COPY.target) + width * at,
-                get(copy, COPY.source) + width * at,
-                width * rows,
-            )
+            to, source = get(copy, COPY.target) + width * at, get(copy, COPY.source) + width * at
+            mem.copy_bytes(to, source, width * rows)
         to = kept + 8 * at if kept else hashed
         hash_block(side, at, rows, to, hashed + 8 * BLOCK)
         for i in range(rows):

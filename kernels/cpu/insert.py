@@ -11,9 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kernels.cpu import mem
+from kernels.cpu import mem, rings
 from kernels.cpu.evict import ask_for_marks
 from kernels.cpu.heavy_hitters import chain_of
+from kernels.cpu.partition import PARTITIONS
 from kernels.cpu.records import ADDRESS, I64, field, get, put, words
 from kernels.cpu.rings import ENTRY, LOW, NEXT, PAIR, PART, RECORD_BYTES, RING, TIME_MAX
 from kernels.registry import device
@@ -34,6 +35,17 @@ class Lookahead(NamedTuple):
 
 LOOKAHEAD = words(Lookahead)
 LOOKAHEAD_FIELDS = 8
+
+
+@device
+def point_all(side: int, records: int, counts: int) -> int:
+    """Set each of 64 rings' records of this beat, which lie from `records` on, `counts` in each;
+    returns how many rings have no room for them."""
+    full = 0
+    for p in range(PARTITIONS):
+        full += not rings.point_ring(side + PART * p, records, get(counts, p))
+        records += RECORD_BYTES * get(counts, p)
+    return full
 
 
 @device
@@ -64,17 +76,13 @@ def ask(ahead: int, count: int) -> None:
     while count > 0:
         if get(ahead, LOOKAHEAD.remaining) == 0:
             look_ahead(ahead)
-        at, heads, mask = (
-            get(ahead, LOOKAHEAD.at),
-            get(ahead, LOOKAHEAD.heads),
-            get(ahead, LOOKAHEAD.mask),
-        )
+        at, heads = get(ahead, LOOKAHEAD.at), get(ahead, LOOKAHEAD.heads)
         if heads == 0:
             return
         n = min(count, get(ahead, LOOKAHEAD.remaining))
-        for i in range(n):
-            tag = np.int64(mem.load_u32(at + RECORD_BYTES * i + 8))
-            mem.prefetch(heads + PAIR * (tag & mask))
+        for record in range(at, at + RECORD_BYTES * n, RECORD_BYTES):
+            tag = np.int64(mem.load_u32(record + 8)) & get(ahead, LOOKAHEAD.mask)
+            mem.prefetch(heads + PAIR * tag)
         put(ahead, LOOKAHEAD.at, at + RECORD_BYTES * n)
         put(ahead, LOOKAHEAD.remaining, get(ahead, LOOKAHEAD.remaining) - n)
         count -= n
@@ -82,7 +90,7 @@ def ask(ahead: int, count: int) -> None:
 
 @device
 def find_and_insert(
-    mine: int, swapped: bool, met_tail: int, first: int, last: int, found: int, ahead: int,
+    mine: int, swapped: int, met_tail: int, first: int, last: int, found: int, ahead: int,
     names: int,
 ) -> int:  # fmt: skip
     """Insert records first..last - 1, and write those whose chain on the other side has a live head
@@ -91,12 +99,9 @@ def find_and_insert(
     `names` is the address of the partition's names of heavy hitters, 0 where it has none.  The ring
     has room.  The loop is cut where the ring wraps and where the pass that is prefetched ends, so
     that it has no branch."""
-    records, heads, heads_mask = (
-        get(mine, RING.batch),
-        get(mine, RING.heads),
-        get(mine, RING.heads_mask),
-    )
-    ring, mask, position = get(mine, RING.entries), get(mine, RING.mask), get(mine, RING.head)
+    records, heads_mask = get(mine, RING.batch), get(mine, RING.heads_mask)
+    heads, other_head = get(mine, RING.heads), -4 if swapped else 4
+    ring, mask, _, position = rings.span(mine)
     at, begun, backward = records + RECORD_BYTES * first, first, 0
     newest = max(get(mine, RING.newest_old), get(mine, RING.newest_new))
     while first < last:
@@ -114,7 +119,7 @@ def find_and_insert(
             time, name = mem.load_i64(at), mem.load_u64(at + 8)
             tag = np.int64(name & np.uint64(LOW))
             pair = heads + PAIR * chain_of(tag, heads_mask, names)
-            link = mem.load_u32(pair - 4 if swapped else pair + 4)
+            link = mem.load_u32(pair + other_head)
             following = mem.load_u32(pair)
             mem.store_u32(found, np.uint32(at))
             mem.store_u32(found + 4, link)

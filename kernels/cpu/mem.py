@@ -90,17 +90,6 @@ prefetch_far = _prefetcher(0, 2)
 """Prefetch the cache line at an address, `far` into the second cache only; they never fault."""
 
 
-EIGHT, NARROW = ir.VectorType(ir.IntType(64), 8), ir.VectorType(ir.IntType(32), 8)
-
-
-def _splat(builder: Any, value: Any, kind: Any) -> Any:
-    """A vector that holds `value` eight times."""
-    first = builder.insert_element(
-        ir.Constant(kind, ir.Undefined), value, ir.Constant(ir.IntType(32), 0)
-    )
-    return builder.shuffle_vector(first, first, ir.Constant(NARROW, [0] * 8))
-
-
 def _load(builder: Any, address: Any, kind: Any) -> Any:
     value = builder.load(builder.inttoptr(address, kind.as_pointer()))
     value.align = 1

@@ -11,8 +11,8 @@ within a beat in the order of partitions, so that times fall within it by at mos
 **Eviction.**  A log has a slot for every few beats: its latest time, and its end.  A slot leaves as
 a whole once all of it is dead.  Rows that are dead but still held are never matched: if a row of a
 beat is so late that it could match one, `undo` takes back what the pools did, and the beat is
-joined with rings of 64 partitions (`spread`).  `gather` makes pools.  Both keep each key's arrival
-order.
+joined with rings of 64 partitions (`chain.rebuild`).  `gather` makes pools.  Both keep each key's
+arrival order.
 """
 
 from __future__ import annotations
@@ -21,22 +21,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kernels.cpu import mem
+from kernels.cpu import mem, rings
 from kernels.cpu.insert import insert_entry
 from kernels.cpu.partition import PARTITIONS
 from kernels.cpu.records import I64, field, get, put, words
-from kernels.cpu.rings import (
-    ENTRY,
-    LOW,
-    PART,
-    RECORD_BYTES,
-    RING,
-    TIME_MAX,
-    TIME_MIN,
-    earlier,
-    partition_of,
-    point_ring,
-)
+from kernels.cpu.rings import ENTRY, LOW, RECORD_BYTES, RING, TIME_MAX, TIME_MIN, address_of, row_of
 from kernels.registry import device, kernel
 
 SHORT = 4096
@@ -45,19 +34,16 @@ SLOTS = 64
 """Slots of a log.  If all are in use, a beat is added to the last."""
 FINE = 32
 """A beat is added to the last slot while that has less than one in so many of the rows held."""
-SPAN_MAX = np.uint64(2**62)
-"""Rows that lie so far apart (us) are not pooled: differences could overflow."""
 
 
 class Log(NamedTuple):
-    """A pool's log: 16 words, then the latest time of each partition, then the slots."""
+    """A pool's log: 16 words, then the slots."""
 
     first: I64 = field("number of the oldest slot (mod SLOTS)")
     slots: I64 = field("slots in use")
     last_rows: I64 = field("rows in the last slot")
     reached: I64 = field("latest time ever seen")
     bound: I64 = field("time below which rows have left")
-    descents: I64 = field("this beat: how often times fall from one partition to the next")
     newest: I64 = field("this beat: latest time")
     oldest: I64 = field("this beat: earliest time")
     row: I64 = field("this beat: number of its first row")
@@ -65,7 +51,6 @@ class Log(NamedTuple):
     old_head: I64 = field("head before this beat")
     old_bound: I64 = field("`bound` before this beat")
     pools: I64 = field("pools of a side")
-    falls: I64 = field("1 if times may fall within a partition")
 
 
 class Slot(NamedTuple):
@@ -78,8 +63,7 @@ class Slot(NamedTuple):
 
 
 LOG, SLOT = words(Log), words(Slot)
-NEWEST_OF = 16
-SLOTS_AT = NEWEST_OF + PARTITIONS
+SLOTS_AT = 16
 SLOT_FIELDS = 4
 LOG_FIELDS = SLOTS_AT + SLOTS * SLOT_FIELDS
 
@@ -110,82 +94,34 @@ def first_of(number: int, pools: int) -> int:
 
 
 @device
-def point_at(mine: int, begin_at: int, end_at: int, records: int, counts: int) -> Any:
-    """Set a pool's records of this beat, those of partitions begin_at..end_at - 1 among all at
-    `records`, `counts` in each; returns whether the ring has room for them."""
-    before, count = 0, 0
-    for p in range(begin_at):
-        before += get(counts, p)
-    for p in range(begin_at, end_at):
-        count += get(counts, p)
-    return point_ring(mine, records + RECORD_BYTES * before, count)
-
-
-@device
-def look(mine: int, begin_at: int, end_at: int, counts: int, base: int) -> None:
-    """Note, before the records are inserted, their first row, their times as far as the first and
-    last record of each partition show, and the pool's state for `undo`.
-
-    `base` is the number of row 0 of the store.
-    """
-    log, at, newest, oldest, last = (
-        get(mine, RING.log),
-        get(mine, RING.batch),
-        TIME_MIN,
-        TIME_MAX,
-        TIME_MIN,
-    )
-    first, descents = LOW, 0
+def take_in(mine: int, first: int, last: int, records: int, counts: int, base: int) -> Any:
+    """Set a pool's records of this beat, those of partitions first..last - 1 among all at
+    `records`, `counts` in each; note their first row, and the pool's state for `undo`.  Returns
+    whether the ring has room for them.  `base` is the number of row 0 of the store."""
+    log, rows, row = get(mine, RING.log), 0, LOW
+    for p in range(last):
+        count = get(counts, p)
+        if p < first:
+            records += RECORD_BYTES * count
+        elif count:
+            row = min(row, row_of(records + RECORD_BYTES * rows, base))
+            rows += count
+    put(log, LOG.row, (row + base) & LOW)
     put(log, LOG.old_tail, get(mine, RING.tail))
     put(log, LOG.old_head, get(mine, RING.head))
     put(log, LOG.old_bound, get(log, LOG.bound))
-    for p in range(begin_at, end_at):
-        count = get(counts, p)
-        if count:
-            begin, end = mem.load_i64(at), mem.load_i64(at + RECORD_BYTES * (count - 1))
-            if begin < get(log, NEWEST_OF + p):
-                put(log, LOG.falls, 1)
-            descents += np.int64(begin < last)
-            first = min(first, (np.int64(mem.load_u32(at + 12)) - base) & LOW)
-            newest, oldest, last = max(newest, end), min(oldest, begin), end
-            put(log, NEWEST_OF + p, max(end, get(log, NEWEST_OF + p)))
-            at += RECORD_BYTES * count
-    put(log, LOG.descents, descents)
-    put(log, LOG.newest, newest)
-    put(log, LOG.oldest, oldest)
-    put(log, LOG.row, (first + base) & LOW)
+    return rings.point_ring(mine, records, rows)
 
 
 @device
-def look_again(mine: int) -> None:
-    """Note the times of a beat's records where they fall within a partition."""
-    log, at, newest, oldest = get(mine, RING.log), get(mine, RING.batch), TIME_MIN, TIME_MAX
-    for record in range(at, at + RECORD_BYTES * get(mine, RING.batch_rows), RECORD_BYTES):
-        time = mem.load_i64(record)
-        newest, oldest = max(newest, time), min(oldest, time)
-    put(log, LOG.falls, 1)
+def note_times(mine: int, newest: int, oldest: int) -> None:
+    """Note the latest and the earliest time of the records just inserted, of which there are
+    some."""
+    log, disorder = get(mine, RING.log), get(mine, RING.disorder_new)
     put(log, LOG.newest, newest)
     put(log, LOG.oldest, oldest)
-
-
-@device
-def judge_times(mine: int, other: int, back: int, descents: int) -> Any:
-    """Note how far the records just inserted, whose times fell `descents` times, lie behind others;
-    returns whether none of them can match a row that has left the other side.  `back`: how far
-    before a record its window begins."""
-    log = get(mine, RING.log)
-    if descents != get(log, LOG.descents):
-        look_again(mine)
-    newest, oldest = get(log, LOG.newest), get(log, LOG.oldest)
-    if newest < oldest:  # there is none
-        return True
     put(log, LOG.reached, max(newest, get(log, LOG.reached)))
-    put(
-        mine,
-        RING.disorder_new,
-        max(get(mine, RING.disorder_new), fall(get(log, LOG.reached), oldest)),
-    )
-    return earlier(oldest, back) >= get(get(other, RING.log), LOG.bound)
+    put(mine, RING.disorder_new, max(disorder, fall(get(log, LOG.reached), oldest)))
 
 
 @device
@@ -199,17 +135,15 @@ def undo(mine: int) -> None:
 
 
 @device
-def close_slot(mine: int, rows: int, newest: int, row: int, disorder: int) -> None:
-    """Put `rows` that were just inserted into the last slot or into one of their own."""
+def close_slot(mine: int, rows: int) -> None:
+    """Put `rows` that were just inserted and noted into the last slot or into one of their own."""
     log, held = get(mine, RING.log), get(mine, RING.head) - get(mine, RING.tail)
-    count = get(log, LOG.slots)
+    count, newest, row = get(log, LOG.slots), get(log, LOG.newest), get(log, LOG.row)
+    disorder = fall(get(log, LOG.reached), get(log, LOG.oldest))
     if count and (count == SLOTS or FINE * get(log, LOG.last_rows) < held):
         slot = slot_at(log, get(log, LOG.first) + count - 1)
-        newest, disorder = (
-            max(newest, get(slot, SLOT.newest)),
-            max(disorder, get(slot, SLOT.disorder)),
-        )
-        row = get(slot, SLOT.row)
+        newest, row = max(newest, get(slot, SLOT.newest)), get(slot, SLOT.row)
+        disorder = max(disorder, get(slot, SLOT.disorder))
         rows += get(log, LOG.last_rows)
     else:
         slot = slot_at(log, get(log, LOG.first) + count)
@@ -226,10 +160,7 @@ def settle(mine: int, bound: int, everything: bool) -> None:
     """After a beat: note it in the log, and evict the slots that lie below `bound`, or all."""
     log, disorder = get(mine, RING.log), 0
     if get(mine, RING.batch_rows):
-        fallen = fall(get(log, LOG.reached), get(log, LOG.oldest))
-        close_slot(
-            mine, get(mine, RING.batch_rows), get(log, LOG.newest), get(log, LOG.row), fallen
-        )
+        close_slot(mine, get(mine, RING.batch_rows))
     first, end = get(log, LOG.first), get(log, LOG.first) + get(log, LOG.slots)
     while first < end and (everything or get(slot_at(log, first), SLOT.newest) < bound):
         put(mine, RING.tail, get(slot_at(log, first), SLOT.end))
@@ -242,104 +173,66 @@ def settle(mine: int, bound: int, everything: bool) -> None:
     put(mine, RING.disorder_new, disorder)
 
 
-@kernel("int64(int64[:, ::1], int64, int64)", reference="tests.naive.chain.oldest")
-def oldest(pools: Any, base: int, rows: int) -> Any:
-    """A store row before which no row is held; `rows` where none is held."""
-    first = rows
-    for k in range(pools.shape[0]):
-        log = pools[k, RING.log]
-        if get(log, LOG.slots):
-            row = (get(slot_at(log, get(log, LOG.first)), SLOT.row) - base) & LOW
-            first = min(first, row)
-    return first
+@device
+def bound_of(mine: int) -> Any:
+    """The time below which entries of a ring are dead, though held: TIME_MIN without a pool."""
+    log = get(mine, RING.log)
+    return get(log, LOG.bound) if log else TIME_MIN
 
 
-@kernel("void(int64[:, ::1], int64, uint64[::1], uint8[::1])", reference="tests.naive.chain.live")
-def live(pools: Any, base: int, hashes: Any, alive: Any) -> None:
-    """For each entry that is held and not dead, at its store row: partition (top 6 bits) and tag,
-    and alive = 1.  Of each partition, what is dead has left up to the first that is not."""
-    for k in range(pools.shape[0]):
-        stays, bound = np.uint64(0), get(pools[k, RING.log], LOG.bound)
-        for position in range(pools[k, RING.tail], pools[k, RING.head]):
-            entry = pools[k, RING.entries] + ENTRY * (position & pools[k, RING.mask])
-            stays |= np.uint64(mem.load_i64(entry) >= bound) << np.uint64(partition_of(entry))
-            if stays >> np.uint64(partition_of(entry)) & np.uint64(1):
-                row = np.uint32(mem.load_u32(entry + 12) - np.uint32(base))
-                tag = np.uint64(mem.load_u32(entry + 8))
-                hashes[row] = np.uint64(partition_of(entry)) << np.uint64(58) | tag
-                alive[row] = 1
+@device
+def first_row(mine: int, base: int) -> Any:
+    """A store row before which a ring holds none; LOW where it is empty."""
+    ring, mask, tail, head = rings.span(mine)
+    if tail == head:
+        return LOW
+    log = get(mine, RING.log)
+    if log:
+        return (get(slot_at(log, get(log, LOG.first)), SLOT.row) - base) & LOW
+    return row_of(ring + ENTRY * (tail & mask), base)
 
 
-@kernel(
-    "boolean(int64[:, ::1], int64[:, ::1], int64, int64, int64)",
-    reference="tests.naive.chain.insert",
-)
-def gather(old: Any, new: Any, base: int, bound: int, number: int) -> bool:
-    """Copy the live entries of `old` into pool `number` of `new`, which is empty and has room; the
-    tails of `old` are moved.  False where times are too far apart for a pool.
+@kernel("void(int64[:, ::1], int64[:, ::1], int64, int64, int64)",
+        reference="tests.naive.chain.insert")  # fmt: skip
+def gather(old: Any, new: Any, base: int, bound: int, number: int) -> None:
+    """Copy the live entries of `old` into pool `number` of `new`, which is empty and has room, in
+    the order of FINE ranges of rows, a slot each; the tails of `old` are moved.
 
     `base` is the number of row 0 of the store, `bound` the time below which rows have left.
     """
-    low, high, disorder, pools, log = TIME_MAX, TIME_MIN, 0, new.shape[0], new[number, RING.log]
-    begin, end = first_of(number, pools), first_of(number + 1, pools)
-    for place in range(NEWEST_OF):
+    pools, log, mine = new.shape[0], new[number, RING.log], address_of(new, number)
+    begin, end, first, last = first_of(number, pools), first_of(number + 1, pools), LOW, 0
+    for place in range(SLOTS_AT):
         put(log, place, 0)
     put(log, LOG.pools, pools)
-    for p in range(begin, end):
-        ring, mask, latest = old[p, RING.entries], old[p, RING.mask], TIME_MIN
-        for position in range(old[p, RING.tail], old[p, RING.head]):
-            time = mem.load_i64(ring + ENTRY * (position & mask))
-            low, disorder = min(low, time), max(disorder, fall(latest, time))
-            latest = max(latest, time)
-        high = max(high, latest)
-        put(log, NEWEST_OF + p, latest)
-    put(log, LOG.reached, high)
     put(log, LOG.bound, bound)
-    put(log, LOG.falls, np.int64(disorder > 0))
-    if low > high:
-        return True
-    if np.uint64(high) - np.uint64(low) >= SPAN_MAX or high > TIME_MAX - FINE:
-        return False
-    step, mine = (high - low) // FINE + 1, np.int64(new.ctypes.data) + PART * number
-    for k in range(FINE):
-        upto = low + step * (k + 1) - 1
-        gather_slot(old, mine, base, upto, step + disorder, begin, end)
-    new[number, RING.disorder_new] = step + disorder
-    note_first_rows(log, base)
-    return True
-
-
-@device
-def note_first_rows(log: int, base: int) -> None:
-    """Lower each slot's first row to that of the slots behind it: a row that is earlier in time may
-    have arrived later in another partition."""
-    first = LOW
-    for number in range(get(log, LOG.slots) - 1, -1, -1):
-        slot = slot_at(log, get(log, LOG.first) + number)
-        first = min(first, (get(slot, SLOT.row) - base) & LOW)
-        put(slot, SLOT.row, (first + base) & LOW)
-
-
-@device
-def gather_slot(
-    old: Any, mine: int, base: int, upto: int, disorder: int, begin: int, end: int
-) -> None:
-    """Copy the rows not later than `upto`, of partitions begin..end - 1, and make a slot of
-    them."""
-    rows, first = 0, LOW
+    put(log, LOG.reached, TIME_MIN)
     for p in range(begin, end):
-        ring, mask, head = old[p, RING.entries], old[p, RING.mask], old[p, RING.head]
-        while old[p, RING.tail] < head:
-            entry = ring + ENTRY * (old[p, RING.tail] & mask)
-            if mem.load_i64(entry) > upto:
+        newest_entry = old[p, RING.entries] + ENTRY * ((old[p, RING.head] - 1) & old[p, RING.mask])
+        if old[p, RING.tail] < old[p, RING.head]:
+            first = min(first, first_row(address_of(old, p), base))
+            last = max(last, row_of(newest_entry, base))
+    for k in range(FINE):
+        put(log, LOG.row, (first + (last - first) * k // FINE + base) & LOW)
+        gather_slot(old, mine, base, first + (last - first) * (k + 1) // FINE, begin, end)
+
+
+@device
+def gather_slot(old: Any, mine: int, base: int, upto: int, begin: int, end: int) -> None:
+    """Copy the store rows up to `upto` of partitions begin..end - 1, and make a slot of them."""
+    head, newest, oldest = get(mine, RING.head), TIME_MIN, TIME_MAX
+    for p in range(begin, end):
+        while old[p, RING.tail] < old[p, RING.head]:
+            entry = old[p, RING.entries] + ENTRY * (old[p, RING.tail] & old[p, RING.mask])
+            if row_of(entry, base) > upto:
                 break
-            first = min(first, (np.int64(mem.load_u32(entry + 12)) - base) & LOW)
+            newest, oldest = max(newest, mem.load_i64(entry)), min(oldest, mem.load_i64(entry))
             insert_entry(mine, entry)
             old[p, RING.tail] += 1
-            rows += 1
-    if rows:
-        put(get(mine, RING.log), LOG.last_rows, LOW)  # the next beat gets a slot of its own
-        close_slot(mine, rows, upto, (first + base) & LOW, disorder)
+    if newest >= oldest:
+        note_times(mine, newest, oldest)
+        close_slot(mine, get(mine, RING.head) - head)
+        put(get(mine, RING.log), LOG.last_rows, LOW)  # the next rows get a slot of their own
 
 
 @kernel("void(int64[:, ::1], int64[::1])", reference="tests.naive.chain.live")
@@ -349,27 +242,4 @@ def shares(pools: Any, counts: Any) -> None:
     for k in range(pools.shape[0]):
         ring, mask = pools[k, RING.entries], pools[k, RING.mask]
         for position in range(pools[k, RING.tail], pools[k, RING.head]):
-            counts[partition_of(ring + ENTRY * (position & mask))] += 1
-
-
-@kernel("void(int64[:, ::1], int64[:, ::1])", reference="tests.naive.chain.insert")
-def spread(pools: Any, new: Any) -> None:
-    """Copy the entries that pools hold, without the dead ones, into empty rings of 64
-    partitions."""
-    at = np.int64(new.ctypes.data)
-    for k in range(pools.shape[0]):
-        ring, mask, bound = (
-            pools[k, RING.entries],
-            pools[k, RING.mask],
-            get(pools[k, RING.log], LOG.bound),
-        )
-        for position in range(pools[k, RING.tail], pools[k, RING.head]):
-            entry = ring + ENTRY * (position & mask)
-            p, time = partition_of(entry), mem.load_i64(entry)
-            if time >= bound or new[p, RING.tail] < new[p, RING.head]:
-                insert_entry(at + PART * p, entry)
-                disorder = fall(new[p, RING.newest_old], time)
-                new[p, RING.disorder_old] = max(new[p, RING.disorder_old], disorder)
-                new[p, RING.newest_old] = max(new[p, RING.newest_old], time)
-    for p in range(PARTITIONS):
-        new[p, RING.generation] = new[p, RING.head]
+            counts[rings.partition_of(ring + ENTRY * (position & mask))] += 1

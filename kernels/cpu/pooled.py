@@ -17,13 +17,13 @@ from typing import Any
 
 import numpy as np
 
-from kernels.cpu import mem, pool, simd_probe
+from kernels.cpu import mem, pool, rings, simd_probe
 from kernels.cpu.chunk import CHUNK, CHUNK_FIELDS, FULL, JOB, LANE, NO_ROOM, SPREAD, begin, finish
 from kernels.cpu.partition import PARTITIONS
 from kernels.cpu.probe import BLOCK, CHUNK_ROWS
 from kernels.cpu.records import get, put
-from kernels.cpu.rings import AHEAD, ENTRY, NEXT, PAIR, PART, RECORD_BYTES, RING, TIME_MIN
-from kernels.registry import device
+from kernels.cpu.rings import AHEAD, ENTRY, NEXT, PAIR, PART, RECORD_BYTES, RING, TIME_MAX, TIME_MIN
+from kernels.registry import device, task
 
 RECORDS_MAX = 1 << 15
 """Records of both sides that a pooled beat has at most."""
@@ -37,7 +37,7 @@ LISTS = 8
 LINKS = LISTS + 2 * RECORDS_MAX
 CHUNK_AT = LINKS + (RECORDS_MAX + LINKS_AT_ONCE) // 2
 FIELDS = CHUNK_AT + CHUNK_FIELDS + CHUNK_ROWS
-LEFT_FOUND, RIGHT_FOUND = range(2)
+FOUND = 0
 """Scratch memory (int64s): how many candidates each side has; each side's candidates, as in
 `kernels.cpu.probe`; links (uint32); the chunk at hand."""
 
@@ -46,15 +46,16 @@ LEFT_FOUND, RIGHT_FOUND = range(2)
 def ask(mine: int, count: int) -> None:
     """Prefetch the heads of a side's first records, `count` at most."""
     at, heads, mask = get(mine, RING.batch), get(mine, RING.heads), get(mine, RING.heads_mask)
-    for _ in range(min(count, get(mine, RING.batch_rows))):
-        mem.prefetch(heads + PAIR * (np.int64(mem.load_u32(at + 8)) & mask))
-        at += RECORD_BYTES
+    for record in range(
+        at, at + RECORD_BYTES * min(count, get(mine, RING.batch_rows)), RECORD_BYTES
+    ):
+        mem.prefetch(heads + PAIR * (np.int64(mem.load_u32(record + 8)) & mask))
 
 
 @device
-def find(mine: int, other: int, swapped: bool, links: int, following: int) -> int:
+def find(mine: int, other: int, swapped: bool, links: int, following: int) -> Any:
     """Insert a side's records, and write for each the link that it met to `links`, 0 where that is
-    dead; returns how often times fall.
+    dead; returns the latest and the earliest of their times.
 
     Heads are prefetched AHEAD records ahead, records FAR bytes ahead; where the side ends, those at
     `following` instead.  Up to NEAR bytes are read there: a side without a successor gives its own
@@ -62,7 +63,7 @@ def find(mine: int, other: int, swapped: bool, links: int, following: int) -> in
     at, tail, other_head = get(mine, RING.batch), get(other, RING.tail), -4 if swapped else 4
     heads, heads_mask = get(mine, RING.heads), get(mine, RING.heads_mask)
     ring, mask, position = get(mine, RING.entries), get(mine, RING.mask), get(mine, RING.head)
-    end, newest, descents = at + RECORD_BYTES * get(mine, RING.batch_rows), TIME_MIN, 0
+    end, newest, oldest = at + RECORD_BYTES * get(mine, RING.batch_rows), TIME_MIN, TIME_MAX
     while at < end:
         slot, near, far = position & mask, NEAR, FAR
         entry, stop = ring + ENTRY * slot, min(end, at + RECORD_BYTES * (mask + 1 - slot))
@@ -85,14 +86,13 @@ def find(mine: int, other: int, swapped: bool, links: int, following: int) -> in
             mem.store_u32(entry + NEXT, following_link)
             mem.store_u32(pair, np.uint32(position))
             time = mem.load_i64(at)
-            descents += np.int64(time < newest)
-            newest = time
+            newest, oldest = max(newest, time), min(oldest, time)
             position += 1
             entry += ENTRY
             links += 4
             at += RECORD_BYTES
     put(mine, RING.head, position)
-    return descents
+    return newest, oldest
 
 
 @device
@@ -119,26 +119,34 @@ def list_candidates(mine: int, other: int, links: int, found: int) -> int:
 
 
 @device
-def find_all(job: int, lefts: int, rights: int, known: int) -> Any:
-    """Insert all records and list the candidates.  False where one may match a row that has
-    left."""
-    ours, theirs = known + 8 * LISTS, known + 8 * (LISTS + RECORDS_MAX)
-    links = known + 8 * LINKS
-    begin_at = get(rights, RING.batch)
-    descents = find(lefts, rights, False, links, begin_at)
-    put(known, LEFT_FOUND, list_candidates(lefts, rights, links, ours))
-    if not pool.judge_times(lefts, rights, get(job, JOB.before), descents):
-        return False
-    end = begin_at + RECORD_BYTES * get(rights, RING.batch_rows)
-    descents = find(rights, lefts, True, links, end - NEAR)
-    put(known, RIGHT_FOUND, list_candidates(rights, lefts, links, theirs))
-    return pool.judge_times(rights, lefts, get(job, JOB.after), descents)
+def find_side(mine: int, other: int, back: int, swapped: bool, known: int, following: int) -> Any:
+    """Insert a side's records and list its candidates.  False where a record may match a row that
+    has left the other side: its window begins `back` before it."""
+    links, found = known + 8 * LINKS, known + 8 * (LISTS + RECORDS_MAX * swapped)
+    newest, oldest = find(mine, other, swapped, links, following)
+    put(known, FOUND + swapped, list_candidates(mine, other, links, found))
+    if newest < oldest:  # there is none
+        return True
+    pool.note_times(mine, newest, oldest)
+    return rings.earlier(oldest, back) >= pool.bound_of(other)
 
 
 @device
-def walk_side(lane: int, mine: int, other: int, swapped: bool, at: int, count: int) -> bool:
-    """Write the pairs of a side's candidates, from `at` on; False: the output is full."""
-    chunk = get(lane, LANE.scratch) + 8 * CHUNK_AT
+def find_all(job: int, lefts: int, rights: int, known: int) -> Any:
+    """Insert all records and list the candidates.  False where one may match a row that has
+    left."""
+    at = get(rights, RING.batch)
+    end = at + RECORD_BYTES * get(rights, RING.batch_rows)
+    return find_side(lefts, rights, get(job, JOB.before), False, known, at) and find_side(
+        rights, lefts, get(job, JOB.after), True, known, end - NEAR
+    )
+
+
+@device
+def walk_side(lane: int, mine: int, other: int, swapped: bool) -> bool:
+    """Write the pairs of a side's candidates; False: the output is full."""
+    known, chunk = get(lane, LANE.scratch), get(lane, LANE.scratch) + 8 * CHUNK_AT
+    at, count = known + 8 * (LISTS + RECORDS_MAX * swapped), get(known, FOUND + swapped)
     put(chunk, CHUNK.other, other)
     put(chunk, CHUNK.swapped, swapped)
     put(chunk, CHUNK.records, get(mine, RING.batch))
@@ -184,8 +192,7 @@ def lay_together(lane: int, to: int, ours: int, pairs: int) -> None:
 def walk_all(lane: int, lefts: int, rights: int) -> Any:
     """Find all pairs, in the second half of the output, and lay them together; False: it is
     full."""
-    known, whole = get(lane, LANE.scratch), get(lane, LANE.room)
-    ours, theirs = known + 8 * LISTS, known + 8 * (LISTS + RECORDS_MAX)
+    whole = get(lane, LANE.room)
     half = whole // 2 + BLOCK
     if half > whole:
         return False
@@ -193,9 +200,9 @@ def walk_all(lane: int, lefts: int, rights: int) -> Any:
         put(lane, field, get(lane, field) + 8 * half)
     put(lane, LANE.room, whole - half)
     put(lane, LANE.pairs, 0)
-    fits = walk_side(lane, lefts, rights, False, ours, get(known, LEFT_FOUND))
+    fits = walk_side(lane, lefts, rights, False)
     found = get(lane, LANE.pairs)
-    fits = fits and walk_side(lane, rights, lefts, True, theirs, get(known, RIGHT_FOUND))
+    fits = fits and walk_side(lane, rights, lefts, True)
     if fits:
         lay_together(lane, -8 * half, found, get(lane, LANE.pairs))
     else:
@@ -211,18 +218,21 @@ def take_in(job: int, number: int, lefts: int, rights: int) -> Any:
     """Set the records of this beat in both sides' pools; returns whether they have room."""
     pools = pool.count_of(get(job, JOB.left_table))
     first, last = pool.first_of(number, pools), pool.first_of(number + 1, pools)
-    left, right = get(job, JOB.left_counts), get(job, JOB.right_counts)
-    fits = pool.point_at(lefts, first, last, get(job, JOB.left_batch), left)
-    fits &= pool.point_at(rights, first, last, get(job, JOB.right_batch), right)
+    fits = pool.take_in(
+        lefts, first, last, get(job, JOB.left_batch), get(job, JOB.left_counts),
+        get(job, JOB.left_base),
+    )  # fmt: skip
+    fits &= pool.take_in(
+        rights, first, last, get(job, JOB.right_batch), get(job, JOB.right_counts),
+        get(job, JOB.right_base),
+    )  # fmt: skip
     ask(lefts, AHEAD)
     ask(rights, AHEAD - get(lefts, RING.batch_rows))
-    pool.look(lefts, first, last, left, get(job, JOB.left_base))
-    pool.look(rights, first, last, right, get(job, JOB.right_base))
     return fits
 
 
-@device
-def run(lane: int) -> Any:
+@task(reference="tests.naive.chain.join")
+def join(lane: int) -> Any:
     """Join the lane's pool; returns the number of pairs; FULL: call again with more room; NO_ROOM
     where the rings have none; SPREAD where the beat cannot be joined in a pool.  After the last two
     `pool.undo` restores the pool."""

@@ -22,31 +22,11 @@ from typing import Any
 
 import numpy as np
 
-from kernels.cpu import mem, simd_probe
+from kernels.cpu import mem, rings, simd_probe
 from kernels.cpu.keys import same_key
-from kernels.cpu.records import get
-from kernels.cpu.rings import (
-    ENTRY,
-    LOW,
-    NEXT,
-    RING,
-    TIME_MAX,
-    TIME_MIN,
-    earlier,
-    later,
-    partition_of,
-)
-from kernels.cpu.simd_probe import (
-    ENTRIES,
-    FARTHER,
-    LANES,
-    LOWS,
-    NEARER,
-    PLAIN,
-    ROWS,
-    WALKS,
-    WALKS_BYTES,
-)
+from kernels.cpu.records import put
+from kernels.cpu.rings import ENTRY, LOW, NEXT, TIME_MAX, TIME_MIN, disorder_of
+from kernels.cpu.simd_probe import ENTRIES, FARTHER, LANES, LOWS, NEARER, PLAIN, ROWS, WALKS
 from kernels.registry import device
 
 CHUNK_ROWS = simd_probe.CHUNK_ROWS
@@ -56,7 +36,7 @@ ROOM = 1 << 15
 """Matches that the log has room for."""
 COUNTS = 0
 WALKS_AT = COUNTS + 2 * CHUNK_ROWS
-LOG = WALKS_AT + WALKS_BYTES // 8
+LOG = WALKS_AT + simd_probe.WALKS_BYTES // 8
 SUSPECT = LOG + ROOM + LANES
 SIEVED = SUSPECT + 1
 FIELDS = SIEVED + CHUNK_ROWS
@@ -82,11 +62,7 @@ def probe(
     the partner's, counted from `met_base`, to `met`; `named` is multiplied with the partition and
     added to the record's row.  Returns their number; OUTPUT_FULL where there are more than `room`;
     NO_ROOM where the log is too short or times are too large for it."""
-    ring, mask, tail = get(other, RING.entries), get(other, RING.mask), get(other, RING.tail)
-    disorder, width = (
-        max(get(other, RING.disorder_old), get(other, RING.disorder_new)),
-        back + forth,
-    )
+    disorder, width, (ring, mask, tail, _) = disorder_of(other), back + forth, rings.span(other)
     if np.uint64(back | forth | disorder) >= np.uint64(PLAIN):
         return NO_ROOM
     counts, walks, log = scratch + 8 * COUNTS, scratch + 8 * WALKS_AT, scratch + 8 * LOG
@@ -135,12 +111,7 @@ def probe(
 def sieve(records: int, other: int, at: int, end: int, kept: int) -> int:
     """Copy to `kept` the candidates whose first entry has their tag or a live entry behind it;
     returns their number.  Where few records match, most candidates are dropped here."""
-    ring, mask, tail, to = (
-        get(other, RING.entries),
-        get(other, RING.mask),
-        get(other, RING.tail),
-        kept,
-    )
+    to, (ring, mask, tail, _) = kept, rings.span(other)
     while at < end:
         name, link = np.int64(mem.load_u32(at)), np.int64(mem.load_u32(at + 4))
         record, entry = records + ((name - records) & LOW), ring + ENTRY * (link & mask)
@@ -282,7 +253,7 @@ def seek(scratch: int, walks: int, ring: int, mask: int, tail: int, disorder: in
 @device
 def row_of(record: int, base: int, named: int) -> Any:
     """The row of a record, counted from `base`; above it `named` times its partition."""
-    return (np.int64(mem.load_u32(record + 12)) - base) & LOW | named * partition_of(record)
+    return rings.row_of(record, base) | named * rings.partition_of(record)
 
 
 @device
@@ -309,27 +280,16 @@ def write(
 
 @device
 def probe_one(
-    record: int,
-    link: int,
-    other: int,
-    back: int,
-    forth: int,
-    base: int,
-    met_base: int,
-    named: int,
-    mine: int,
-    met: int,
-    room: int,
-) -> Any:
+    record: int, link: int, other: int, back: int, forth: int, base: int, met_base: int,
+    named: int, mine: int, met: int, room: int,
+) -> Any:  # fmt: skip
     """Walk one record's chain to its end and write its pairs as `probe` does; returns their number,
     or OUTPUT_FULL.  Any times will do."""
-    ring, mask, tail = get(other, RING.entries), get(other, RING.mask), get(other, RING.tail)
-    disorder = max(get(other, RING.disorder_old), get(other, RING.disorder_new))
-    time, tag = mem.load_i64(record), mem.load_u32(record + 8)
+    ring, mask, tail, _ = rings.span(other)
+    time, tag, pairs = mem.load_i64(record), mem.load_u32(record + 8), 0
     row = row_of(record, base, named)
-    low, high = earlier(time, back), later(time, forth)
-    stop = earlier(low, disorder) if disorder < TIME_MAX else TIME_MIN
-    pairs = 0
+    low, high, disorder = rings.earlier(time, back), rings.later(time, forth), disorder_of(other)
+    stop = rings.earlier(low, disorder) if disorder < TIME_MAX else TIME_MIN
     while link >= tail:
         entry = ring + ENTRY * (link & mask)
         when = mem.load_i64(entry)
@@ -338,9 +298,8 @@ def probe_one(
         if mem.load_u32(entry + 8) == tag and low <= when and when <= high:
             if pairs == room:
                 return OUTPUT_FULL
-            mem.store_i64(mine + 8 * pairs, row)
-            partner = np.int64(mem.load_u32(entry + 12))
-            mem.store_i64(met + 8 * pairs, (partner - met_base) & LOW)
+            put(mine, pairs, row)
+            put(met, pairs, rings.row_of(entry, met_base))
             pairs += 1
         link = np.int64(mem.load_u32(entry + NEXT))
     return pairs

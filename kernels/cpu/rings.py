@@ -86,6 +86,12 @@ def point_ring(mine: int, records: int, count: int) -> Any:
 
 
 @device
+def address_of(side: Any, number: int) -> Any:
+    """The address of a ring in a side's array."""
+    return np.int64(side.ctypes.data) + PART * number
+
+
+@device
 def span(mine: int) -> Any:
     """A ring's entries, mask, tail and head."""
     return (
@@ -115,3 +121,9 @@ def earlier(time: int, us: int) -> int:
 def partition_of(entry: int) -> Any:
     """The partition of a record or an entry, by its tag."""
     return np.int64(mem.load_u32(entry + 8)) >> PARTITION_SHIFT
+
+
+@device
+def row_of(entry: int, base: int) -> Any:
+    """The store row of a record or an entry, where `base` is the number of row 0."""
+    return (np.int64(mem.load_u32(entry + 12)) - base) & LOW

@@ -254,14 +254,14 @@ def test_a_log_whose_slots_are_taken_puts_beats_to_the_last():
     assert held(model, 0) == twins(model, 0)
 
 
-def test_times_too_far_apart_are_not_pooled():
+def test_times_of_which_differences_overflow_are_pooled():
     model = Model(0, 0, pooled=True)
-    far = [(-(2**62), 1, 1), (2**62, 1, 2)]
+    far = [(-(2**63), 1, 1), (2**63 - 1, 1, 2)]
     model.beat(far, far)
     model.rings.spread()
-    found, expected = model.beat([(2**62, 1, 2)], [])
-    assert found == expected == [(2, 1)]
-    assert not model.rings.pooled
+    found, expected = model.beat([(2**63 - 1, 1, 2), (-(2**63), 1, 1)], [])
+    assert found == expected == [(3, 0), (2, 1)]
+    assert model.rings.pooled
 
 
 @pytest.mark.parametrize(
