@@ -47,4 +47,5 @@ if [ -n "$destination" ]; then
 else
     sh deploy/debian/postinst configure $upgrade
     say "installed; edged validate /etc/edged/edged.toml, systemctl status edged"
+    say "what this machine can run, measure and set: edged doctor"
 fi

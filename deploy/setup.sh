@@ -31,3 +31,4 @@ say "installing requirements/py$version.txt into $venv (1.4 GB on disk; some min
 "$venv/bin/pip" install -q --disable-pip-version-check --no-deps -e .
 say "compiling the kernels (about a minute the first time)"
 "$venv/bin/edged" compile
+say "ready; what this machine can run, measure and set: $venv/bin/edged doctor"

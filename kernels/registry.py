@@ -136,21 +136,36 @@ def forget_stale() -> None:
 
     Numba compares a kernel's own file only and would keep kernels whose helpers have changed.
     """
-    root = Path(__file__).parent
-    sources = sorted(root.rglob("*.py"))
-    digest = hashlib.sha256(numba.__version__.encode())
-    for source in sources:
-        digest.update(source.read_bytes())
-    caches = {_cache_of(source) for source in sources}
-    stamp = _cache_of(Path(__file__)) / "kernels.sha256"
-    if stamp.exists() and stamp.read_text() == digest.hexdigest():
+    sources = _sources()
+    stamp, digest = _stamp(), _digest(sources)
+    if _is_current(stamp, digest):
         return
     with contextlib.suppress(OSError):  # a read-only installation was compiled when it was built
-        for cache in caches:
+        for cache in {_cache_of(source) for source in sources}:
             for cached in (*cache.glob("*.nbi"), *cache.glob("*.nbc")):
                 cached.unlink()
         stamp.parent.mkdir(parents=True, exist_ok=True)
-        stamp.write_text(digest.hexdigest())
+        stamp.write_text(digest)
+
+
+def _sources() -> list[Path]:
+    return sorted(Path(__file__).parent.rglob("*.py"))
+
+
+def _digest(sources: list[Path]) -> str:
+    digest = hashlib.sha256(numba.__version__.encode())
+    for source in sources:
+        digest.update(source.read_bytes())
+    return digest.hexdigest()
+
+
+def _stamp() -> Path:
+    """The file with the digest of the sources that the cache was made from."""
+    return _cache_of(Path(__file__)) / "kernels.sha256"
+
+
+def _is_current(stamp: Path, digest: str) -> bool:
+    return stamp.exists() and stamp.read_text() == digest
 
 
 def _cache_of(source: Path) -> Path:
@@ -159,6 +174,21 @@ def _cache_of(source: Path) -> Path:
         return source.parent / "__pycache__"
     named: str = _CacheLocator.get_suitable_cache_subpath(str(source))
     return Path(numba.config.CACHE_DIR) / named
+
+
+def compiled() -> tuple[int, int]:
+    """The number of CPU kernels whose machine code is in the cache, and of all CPU kernels.
+    Compiles and deletes nothing."""
+    load_all()
+    functions = [row.dispatcher.py_func for row in KERNELS.values() if row.device == "cpu"]
+    current = _is_current(_stamp(), _digest(_sources()))
+    return sum(map(_is_cached, functions)) if current else 0, len(functions)
+
+
+def _is_cached(function: Callable[..., Any]) -> bool:
+    source = Path(function.__code__.co_filename)
+    name = f"{source.stem}.{function.__qualname__}-{function.__code__.co_firstlineno}"
+    return any(_cache_of(source).glob(f"{name}.*.nbi"))
 
 
 def compile_all() -> Iterator[str]:

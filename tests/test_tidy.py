@@ -31,6 +31,7 @@ COINCIDENCES = {
 versions, each meter has its own interval.  Executors carry no module that has `IOV_MAX`."""
 REGISTRIES = {
     "api/openapi.py": "_BY_STATUS",
+    "edged/cli/_doctor/base.py": "CHECKS",
     "edged/expressions/cache.py": "_LOADED",
     "edged/joins/base.py": "JOINS",
     "edged/sources/_tcp_calls.py": "_SIGNATURES",

@@ -1,0 +1,100 @@
+"""`edged doctor`: what can be run, measured and set on this machine, and what mends the rest."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from edged.cli._doctor.base import Check, Finding, Machine
+
+MARKS = {"ok": ("✓", "green"), "optional": ("·", "dim"), "warning": ("!", "yellow"),
+         "failure": ("✗", "red")}  # fmt: skip
+
+
+@click.command(name="doctor")
+@click.option("--config", "config_file", help="Configuration.  [default: /etc/edged/edged.toml]",
+              type=click.Path(exists=True, dir_okay=False, path_type=Path))  # fmt: skip
+@click.option("--store", type=click.Path(file_okay=False, path_type=Path),
+              help="Directory of the store.  [default: the configuration's]")  # fmt: skip
+@click.option(
+    "--board", help="The board's tree, or simulated:NAME.  [default: the configuration's]"
+)
+@click.option("--strict", is_flag=True, help="Warnings fail, too.")
+@click.option("--json", "as_json", is_flag=True, help="The findings as JSON.")
+def command(
+    config_file: Path | None, store: Path | None, board: str | None, strict: bool, as_json: bool
+) -> int:
+    """Examine this machine: what edged can run, measure and set here, what not and why, and the
+    command that mends it.
+
+    Changes nothing and needs no root.  Exits with 0 where edged works, 1 where something fails.
+    """
+    from rich.console import Console
+
+    from edged.cli._doctor.base import State, load
+
+    machine = _machine(config_file, store, board)
+    found = [(area, finding) for area, check in load() for finding in _findings(check, machine)]
+    bad = {State.FAILURE, State.WARNING} if strict else {State.FAILURE}
+    works = not any(finding.state in bad for _, finding in found)
+    if as_json:
+        rows = [{"area": area, **asdict(finding)} for area, finding in found]
+        click.echo(json.dumps({"ok": works, "findings": rows}, indent=1))
+    else:
+        _print(found, Console(highlight=False))
+    return 0 if works else 1
+
+
+def _machine(config_file: Path | None, store: Path | None, board: str | None) -> Machine:
+    from edged.cli._doctor.base import Machine
+    from edged.config import CONFIG, read
+    from edged.energy.settings import NO_BOARD
+
+    usual = Path(CONFIG)
+    path = config_file or (usual if usual.is_file() else None)
+    config, faults = read(path)
+    chosen = board or config.energy.board
+    where = store or Path(config.store.directory)
+    return Machine("/" if chosen in ("", NO_BOARD) else chosen, where, config, tuple(faults), path)
+
+
+def _findings(check: Check, machine: Machine) -> Iterator[Finding]:
+    """A check's findings; one that breaks is a finding itself."""
+    from edged.cli._doctor.base import warning
+    from edged.errors import EdgedError
+    from governors.errors import GovernorError
+
+    try:
+        yield from check(machine)
+    except (OSError, EdgedError, GovernorError) as problem:
+        yield warning(check.__name__.replace("_", " "), f"could not be examined: {problem}")
+
+
+def _print(found: list[tuple[str, Finding]], console: object) -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    from edged.cli._doctor.base import AREAS
+
+    assert isinstance(console, Console)
+    for area, title in AREAS.items():
+        rows = [finding for where, finding in found if where == area]
+        if rows:
+            console.print(f"\n{title}", style="bold")
+        for finding in rows:
+            mark, style = MARKS[finding.state.value]
+            line = Text(f"  {mark} ", style) + Text(f"{finding.name}: {finding.text}")
+            console.print(line, soft_wrap=True)
+            if finding.remedy:
+                console.print(Text(f"      → {finding.remedy}", "cyan"), soft_wrap=True)
+    counts = {state: sum(f.state.value == state for _, f in found) for state in MARKS}
+    console.print(
+        f"\n{counts['failure']} failures, {counts['warning']} warnings,"
+        f" {counts['optional']} not there and not needed"
+    )
