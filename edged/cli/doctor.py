@@ -37,11 +37,11 @@ def command(
     """
     from rich.console import Console
 
-    from edged.cli._doctor.base import State, load
+    from edged.cli._doctor.base import Verdict, load
 
     machine = _machine(config_file, store, board)
     found = [(area, finding) for area, check in load() for finding in _findings(check, machine)]
-    bad = {State.FAILURE, State.WARNING} if strict else {State.FAILURE}
+    bad = {Verdict.FAILURE, Verdict.WARNING} if strict else {Verdict.FAILURE}
     works = not any(finding.state in bad for _, finding in found)
     if as_json:
         rows = [{"area": area, **asdict(finding)} for area, finding in found]

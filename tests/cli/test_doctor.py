@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from edged.cli._doctor import board, centre, runtime, services, system
-from edged.cli._doctor.base import AREAS, Machine, State, load
+from edged.cli._doctor.base import AREAS, Machine, Verdict, load
 from edged.config import read
 from tests.governors import trees
 
@@ -43,7 +43,9 @@ def write(found, path, text):
 
 
 class TestRunning:
-    @pytest.mark.parametrize(("kib", "state"), [("8000000", State.OK), ("100000", State.WARNING)])
+    @pytest.mark.parametrize(
+        ("kib", "state"), [("8000000", Verdict.OK), ("100000", Verdict.WARNING)]
+    )
     def test_little_memory_is_a_warning(self, tmp_path, kib, state):
         found = machine(tmp_path)
         write(found, "proc/meminfo", f"MemTotal: 9000000 kB\nMemAvailable:  {kib} kB\n")
@@ -54,7 +56,7 @@ class TestRunning:
 
     def test_kernels_that_are_compiled_are_counted_and_none_is_deleted(self, tmp_path):
         first = one(runtime.kernels, machine(tmp_path))
-        assert (first.state, first.text) == (State.OK, first.text)
+        assert (first.state, first.text) == (Verdict.OK, first.text)
         assert one(runtime.kernels, machine(tmp_path)) == first
 
     def test_a_faulty_configuration_is_a_failure_with_the_command_that_lists_it(self, tmp_path):
@@ -63,19 +65,19 @@ class TestRunning:
         config, faults = read(file)
         found = machine(tmp_path, config=config, faults=tuple(faults), config_file=file)
         finding = one(runtime.configuration, found)
-        assert finding.state is State.FAILURE
+        assert finding.state is Verdict.FAILURE
         assert "store.bytes_max" in finding.text
         assert finding.remedy == f"edged validate {file}"
 
     def test_a_clock_before_2024_fails(self, tmp_path, monkeypatch):
         monkeypatch.setattr(time, "time", lambda: 1_000_000.0)
-        assert one(system.clock, machine(tmp_path)).state is State.FAILURE
+        assert one(system.clock, machine(tmp_path)).state is Verdict.FAILURE
 
     def test_a_store_in_memory_is_a_warning(self, tmp_path):
         found = machine(tmp_path)
         write(found, "proc/mounts", f"x / ext4 rw 0 0\ntmpfs {tmp_path.resolve()} tmpfs rw 0 0\n")
         texts = {f.text: f.state for f in system.disk(found)}
-        assert texts["tmpfs does not survive a power cut"] is State.WARNING
+        assert texts["tmpfs does not survive a power cut"] is Verdict.WARNING
 
     def test_a_commit_to_the_disk_is_timed(self, tmp_path):
         found = machine(tmp_path)
@@ -85,27 +87,27 @@ class TestRunning:
 
     def test_a_volatile_journal_is_a_warning(self, tmp_path):
         found = machine(tmp_path)
-        assert one(system.journal, found).state is State.OPTIONAL
+        assert one(system.journal, found).state is Verdict.OPTIONAL
         (found.root / "run/systemd/system").mkdir(parents=True)
-        assert one(system.journal, found).state is State.WARNING
+        assert one(system.journal, found).state is Verdict.WARNING
         (found.root / "var/log/journal").mkdir(parents=True)
-        assert one(system.journal, found).state is State.OK
+        assert one(system.journal, found).state is Verdict.OK
 
 
 class TestBoard:
     def test_an_orin_has_its_input_and_its_clocks(self, tmp_path):
         found = machine(tmp_path, "orin-nano-r36")
-        assert ("input", State.OK) in states(board.meters, found)
-        assert ("clocks", State.OK) in states(board.clocks, found)
+        assert ("input", Verdict.OK) in states(board.meters, found)
+        assert ("clocks", Verdict.OK) in states(board.clocks, found)
 
     def test_a_machine_without_meter_and_clocks_is_told_so(self, tmp_path):
         found = machine(tmp_path, "no-control")
-        assert one(board.clocks, found).state is State.OPTIONAL
-        assert one(board.sleep_states, machine(tmp_path / "bare")).state is State.OPTIONAL
+        assert one(board.clocks, found).state is Verdict.OPTIONAL
+        assert one(board.sleep_states, machine(tmp_path / "bare")).state is Verdict.OPTIONAL
 
     def test_a_fixed_governor_is_a_warning_unless_the_driver_decides(self, tmp_path):
         found = machine(tmp_path, "x86-intel-pstate")
-        assert one(board.governors, found).state is State.OK
+        assert one(board.governors, found).state is Verdict.OK
         for policy in (found.root / "sys/devices/system/cpu/cpufreq").glob("policy*"):
             (policy / "scaling_governor").write_text("performance\n")
         assert "schedutil" in one(board.governors, found).remedy
@@ -114,7 +116,7 @@ class TestBoard:
         found = machine(tmp_path, "orin-nano-r36")
         status = found.root / "var/lib/nvpmodel/status"
         status.unlink(missing_ok=True)
-        assert one(board.power_mode, found).state is State.WARNING
+        assert one(board.power_mode, found).state is Verdict.WARNING
         write(found, "var/lib/nvpmodel/status", "pmode:0001\n")
         assert one(board.power_mode, found).text.startswith("mode 0001")
 
@@ -139,9 +141,9 @@ class TestCentre:
         monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
         assert list(centre.pyspark_python(found)) == []
         monkeypatch.setenv("PYSPARK_PYTHON", "no-such-python")
-        assert one(centre.pyspark_python, found).state is State.FAILURE
+        assert one(centre.pyspark_python, found).state is Verdict.FAILURE
         monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
-        assert one(centre.pyspark_python, found).state is State.OK
+        assert one(centre.pyspark_python, found).state is Verdict.OK
 
     def test_an_interpreter_of_another_version_fails(self, tmp_path, monkeypatch):
         other = tmp_path / "python2"
@@ -153,17 +155,17 @@ class TestCentre:
     def test_missing_java_is_named_with_its_command(self, tmp_path, monkeypatch):
         monkeypatch.setenv("JAVA_HOME", str(tmp_path))
         (java,) = [f for f in centre.spark(machine(tmp_path)) if f.name == "java"]
-        assert (java.state, "install" in java.remedy) == (State.OPTIONAL, True)
+        assert (java.state, "install" in java.remedy) == (Verdict.OPTIONAL, True)
 
     def test_a_collector_that_does_not_answer_is_a_warning(self, tmp_path, monkeypatch):
         monkeypatch.setenv("EDGED_UPLINK__URL", "http://127.0.0.1:1")
         found = machine(tmp_path, config=read(None)[0])
-        assert one(centre.uplink, found).state is State.WARNING
+        assert one(centre.uplink, found).state is Verdict.WARNING
 
     def test_nothing_runs_on_an_empty_machine(self, tmp_path):
         found = machine(tmp_path)
-        assert one(services.door, found).state is State.OPTIONAL
-        assert one(services.api, found).state is State.OPTIONAL
+        assert one(services.door, found).state is Verdict.OPTIONAL
+        assert one(services.api, found).state is Verdict.OPTIONAL
 
 
 def test_every_area_has_checks_and_they_come_in_its_order():

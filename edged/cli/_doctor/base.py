@@ -26,7 +26,7 @@ AREAS = {
 """By area: its title."""
 
 
-class State(str, Enum):
+class Verdict(str, Enum):
     """Whether something works."""
 
     OK = "ok"
@@ -43,7 +43,7 @@ class Finding:
     """One line of the report."""
 
     name: str
-    state: State
+    state: Verdict
     text: str
     remedy: str = ""
     """A command, or what to do; empty where nothing mends it."""
@@ -103,19 +103,19 @@ def load() -> list[tuple[str, Check]]:
 
 def ok(name: str, text: str) -> Finding:
     """It works."""
-    return Finding(name, State.OK, text)
+    return Finding(name, Verdict.OK, text)
 
 
 def optional(name: str, text: str, remedy: str = "") -> Finding:
     """It is absent and not needed."""
-    return Finding(name, State.OPTIONAL, text, remedy)
+    return Finding(name, Verdict.OPTIONAL, text, remedy)
 
 
 def warning(name: str, text: str, remedy: str = "") -> Finding:
     """edged works with less."""
-    return Finding(name, State.WARNING, text, remedy)
+    return Finding(name, Verdict.WARNING, text, remedy)
 
 
 def failure(name: str, text: str, remedy: str = "") -> Finding:
     """edged does not work."""
-    return Finding(name, State.FAILURE, text, remedy)
+    return Finding(name, Verdict.FAILURE, text, remedy)
