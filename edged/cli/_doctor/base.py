@@ -24,6 +24,8 @@ AREAS = {
     "services": "what runs now",
 }
 """By area: its title."""
+ANSWER_S = 3.0
+"""Time for a peer or a program to answer."""
 
 
 class Verdict(str, Enum):

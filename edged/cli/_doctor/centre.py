@@ -10,10 +10,17 @@ import sys
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
-from edged.cli._doctor.base import Finding, Machine, check, failure, ok, optional, warning
+from edged.cli._doctor.base import (
+    ANSWER_S,
+    Finding,
+    Machine,
+    check,
+    failure,
+    ok,
+    optional,
+    warning,
+)
 from edged.errors import EdgedError
-
-TIMEOUT_S = 3.0
 
 
 @check("centre")
@@ -26,7 +33,7 @@ def uplink(machine: Machine) -> Iterator[Finding]:
     parts = urlsplit(url)
     port = parts.port or (443 if parts.scheme == "https" else 80)
     try:
-        socket.create_connection((parts.hostname or "", port), TIMEOUT_S).close()
+        socket.create_connection((parts.hostname or "", port), ANSWER_S).close()
     except OSError as problem:
         text = f"{url} does not answer: {problem.strerror or problem}; pages wait in the store"
         yield warning("collector", text)
@@ -66,7 +73,7 @@ def pyspark_python(machine: Machine) -> Iterator[Finding]:
     code = "import sys; print('%d.%d' % sys.version_info[:2])"
     try:
         done = subprocess.run(
-            [program, "-c", code], capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+            [program, "-c", code], capture_output=True, text=True, timeout=ANSWER_S, check=False
         )
         version = done.stdout.strip()
     except (OSError, subprocess.TimeoutExpired):

@@ -8,12 +8,11 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-from edged.cli._doctor.base import Finding, Machine, check, ok, optional, warning
+from edged.cli._doctor.base import ANSWER_S, Finding, Machine, check, ok, optional, warning
 
 UNITS = ("edged.service", "edged-api.service")
 API_SOCKET = "run/edged/api.sock"
 FOLDERS = ("usr/lib/systemd/system", "etc/systemd/system")
-TIMEOUT_S = 3.0
 
 
 @check("services")
@@ -53,7 +52,7 @@ def api(machine: Machine) -> Iterator[Finding]:
 
 def _answering(name: str, path: Path, absent: str) -> Finding:
     with socket.socket(socket.AF_UNIX) as client:
-        client.settimeout(TIMEOUT_S)
+        client.settimeout(ANSWER_S)
         try:
             client.connect(str(path))
         except PermissionError:
