@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from edged.cli._doctor.base import Finding, Machine, check, failure, ok, optional, warning
+from edged.cli.board import GROUP
 
 YEAR_2024_S = 1_704_067_200
 """A clock before this is that of a board that booted without a battery (docs/jobs.md)."""
@@ -21,7 +22,6 @@ SYNCS = 5
 VOLATILE = {"tmpfs", "ramfs"}
 TIME_ERROR = 5
 """What adjtimex(2) returns for a clock that no time service disciplines."""
-GROUP = "edged"
 
 
 @check("run")
