@@ -44,10 +44,11 @@ def command(build: Path, seconds: float, kills: int, board: str | None, as_json:
     from rich.console import Console
 
     from edged.daemon.compilation import compile_kernels
-    from edged.demo.story import Story
+    from edged.demo.story import EXAMPLES, Story
+    from edged.job.plan import load_job
 
     console = Console(stderr=as_json, quiet=as_json)
-    compile_kernels(quiet=as_json)
+    compile_kernels(quiet=as_json, plans=[load_job(EXAMPLES / "power_curve.toml")])
     summary = Story(build.absolute(), console, seconds, kills, board or _board()).run()
     if as_json:
         click.echo(json.dumps(summary))

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +18,7 @@ from edged.errors import ConfigError
 if TYPE_CHECKING:
     from edged.config import Config
     from edged.daemon.daemon import Daemon
+    from edged.events.log import LineLog
 
 _FLAGS = {
     "directory": ("store.directory", "--store"),
@@ -163,9 +166,9 @@ def command(
         refuse_endless(plans)
     settings = configuration.settings(config)
     service = SystemdService(SystemClock())
-    compile_kernels(quiet=not sys.stderr.isatty(), on_ready=service.starting)
     source = ConfigSource(config, config_file, flags)
     log = LineLog(writer(), "warning" if quiet else config.log.level)
+    compile_kernels(as_json or quiet, plans, service.starting, _say_compiling(log))
     daemon = Daemon(settings, plans, log, service, origins, source, until_end)
     if until_end:
         _refuse_endless(daemon)
@@ -201,6 +204,11 @@ def _require_targets(config: Config, config_file: Path | None) -> None:
         raise click.UsageError("Missing argument 'JOBS...', or --config.")
     if config_file is None and config.origin("store.directory") == "default":
         raise click.UsageError("Missing option '--store', or --config.")
+
+
+def _say_compiling(log: LineLog) -> Callable[[str], None] | None:
+    """Where the progress of a compilation is logged; None: a terminal shows a bar."""
+    return None if _on_terminal() else partial(log, "info")
 
 
 def _refuse_endless(daemon: Daemon) -> None:

@@ -60,7 +60,7 @@ def command(
         energy: dict[str, object] = {"board": board, "power_model": power_model, "policy": policy}
         layout.prepare(jobs, device or DeviceSection().effective_name, energy, stack.url)
         try:
-            compile_kernels(quiet=as_json or not sys.stderr.isatty())
+            compile_kernels(quiet=as_json, plans=plans)
             for name in stack.start():
                 say.started(name, stack, plans)
             say.ready(stack, directory)
