@@ -1,4 +1,4 @@
-"""The progress of a compilation: what is said, to whom and how often."""
+"""The progress of a compilation: its text, its receivers and its interval."""
 
 from __future__ import annotations
 

@@ -223,7 +223,7 @@ def _refuse_endless(daemon: Daemon) -> None:
 
 
 def _on_terminal() -> bool:
-    """Whether a person watches standard error: a terminal that can draw, not the journal."""
+    """Whether standard error is a terminal that can draw, and not the journal."""
     capable = os.environ.get("TERM", "dumb") not in ("dumb", "unknown")
     return capable and sys.stderr.isatty() and "JOURNAL_STREAM" not in os.environ
 
