@@ -55,9 +55,9 @@ class Floor:
         places = max(1024, int(2 * feed.batch * matches_per_tuple) // threads)
         self._out = np.ones((threads, 2, places), np.int64)
         self._lanes = np.zeros((threads, 2 * roofline.LANE_FIELDS), np.int64)
-        self._lanes[:, roofline.PLACES] = places
+        self._lanes[:, roofline.LANE.places] = places
         for lane, out in zip(self._lanes, self._out, strict=True):
-            lane[[roofline.OUT_MINE, roofline.OUT_MET]] = address(out[0]), address(out[1])
+            lane[[roofline.LANE.out_mine, roofline.LANE.out_met]] = address(out[0]), address(out[1])
         self._ranges = list(pairwise(cut(counts.sum(axis=0), threads)))
 
     def _lay_out(self, counts: Int64s) -> None:
@@ -67,21 +67,21 @@ class Floor:
         """
         pool, batch = self._feed.pool, self._feed.batch
         entries = np.maximum(2, -(-counts * (pool.window + batch) // pool.period))
-        lines = -(-HEADS_BYTES * entries.max(axis=0) // roofline.LINE)
-        heads = np.ones(roofline.LINE * (int(lines.sum()) + 1), np.uint8)
-        at = -(-address(heads) // roofline.LINE) * roofline.LINE
+        lines = -(-HEADS_BYTES * entries.max(axis=0) // rings.LINE)
+        heads = np.ones(rings.LINE * (int(lines.sum()) + 1), np.uint8)
+        at = -(-address(heads) // rings.LINE) * rings.LINE
         self._memory = [heads]
-        self._state = np.zeros((PARTITIONS, roofline.FIELDS), np.int64)
-        self._state[:, roofline.HEADS] = at + roofline.LINE * (lines.cumsum() - lines)
-        self._state[:, roofline.LINES] = lines
+        self._state = np.zeros((PARTITIONS, roofline.PART_FIELDS), np.int64)
+        self._state[:, roofline.PART.heads] = at + rings.LINE * (lines.cumsum() - lines)
+        self._state[:, roofline.PART.lines] = lines
         for side in (0, 1):
-            ring = np.ones(roofline.ENTRY * int(entries[side].sum()), np.uint8)
+            ring = np.ones(rings.ENTRY * int(entries[side].sum()), np.uint8)
             self._memory.append(ring)
             first = entries[side].cumsum() - entries[side]
-            self._state[:, roofline.RING + side] = address(ring) + roofline.ENTRY * first
-            self._state[:, roofline.ENTRIES + side] = entries[side]
+            self._state[:, roofline.PART.rings + side] = address(ring) + rings.ENTRY * first
+            self._state[:, roofline.PART.entries + side] = entries[side]
             filled = counts[side] * pool.window // pool.period
-            self._state[:, roofline.NEXT + side] = np.minimum(filled, entries[side] - 1)
+            self._state[:, roofline.PART.next + side] = np.minimum(filled, entries[side] - 1)
 
     def section(self, ahead: int, seconds: float) -> float:
         """Tuples/s of both streams, over at least `seconds`."""

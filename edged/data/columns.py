@@ -21,6 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from edged.data.schema import Schema
+from kernels.cpu.columns import COLUMN
 
 Array = npt.NDArray[Any]
 APART_BYTES = 128
@@ -70,16 +71,16 @@ class Batch:
         return total
 
     def addresses(self) -> npt.NDArray[np.int64]:
-        """int64[columns, 4]: width (0: variable), values, valid (0: none), offsets (0: none).
+        """The table of columns (`kernels.cpu.columns`): a row for each column.
 
         Kernels over any schema take this table; keep the batch alive while they run.
         """
-        table = np.zeros((len(self.columns), 4), np.int64)
+        table = np.zeros((len(self.columns), len(COLUMN)), np.int64)
         for i, (f, c) in enumerate(zip(self.schema.fields, self.columns, strict=True)):
-            table[i, 0] = f.dtype.width
-            table[i, 1] = address(c.values)
-            table[i, 2] = 0 if c.valid is None else address(c.valid)
-            table[i, 3] = 0 if c.offsets is None else address(c.offsets)
+            table[i, COLUMN.width] = f.dtype.width
+            table[i, COLUMN.values] = address(c.values)
+            table[i, COLUMN.valid] = 0 if c.valid is None else address(c.valid)
+            table[i, COLUMN.offsets] = 0 if c.offsets is None else address(c.offsets)
         return table
 
     def to_arrow(self) -> pa.RecordBatch:

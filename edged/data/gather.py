@@ -16,7 +16,7 @@ from edged.data.workers import PARALLEL_ROWS, Workers
 from kernels.cpu import gather, team
 
 _Parts = list[tuple[int, ...]]
-"""Rows of `kernels.cpu.gather`'s table of parts."""
+"""Rows of parts (`kernels.cpu.gather.GatherPart`)."""
 _Int64s = npt.NDArray[np.int64]
 
 

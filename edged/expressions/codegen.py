@@ -4,10 +4,10 @@ Every kernel has the signature `SIGNATURE`:
 
     kernel(columns, literals, outputs, start, stop, flags, rows, info) -> int
 
-    columns   int64[n, 4]   the input: `Batch.addresses()`, derived text columns after it
+    columns   table         the input: `Batch.addresses()`, derived text columns after it
     literals  int64[n, 2]   address and size of each text literal: their bytes are never in code
-    outputs   int64[n, 4]   width, values, valid (0: not nullable), sizes (text only); for text,
-                            values and sizes are int64 arrays of an address and a size a row
+    outputs   table         as `columns`; for text, values and offsets are int64 arrays of an
+                            address and a size a row
     start, stop             rows to evaluate
     flags     address       uint8 a row: in a projection the number of the fault, 0 for none; in a
                             predicate 1 where the row is kept, and 1 + the fault's number
@@ -30,6 +30,7 @@ from edged.expressions import types as t
 from edged.expressions.emit import Emitter
 from edged.expressions.plugin_functions import plugin_imports
 from edged.expressions.tree import Node, faults
+from kernels.cpu.columns import COLUMN
 
 SIGNATURE = (
     "int64(int64[:, ::1], int64[:, ::1], int64[:, ::1], int64, int64, int64, int64, int64[::1])"
@@ -96,16 +97,16 @@ def projection(trees: Sequence[Node]) -> KernelSource:
     setup: list[str] = []
     for k, tree in enumerate(trees):
         value = emitter.emit(tree)
-        setup.append(f"    out{k} = outputs[{k}, 1]")
+        setup.append(f"    out{k} = outputs[{k}, {COLUMN.values}]")
         if tree.type.variable:
-            setup.append(f"    size{k} = outputs[{k}, 3]")
+            setup.append(f"    size{k} = outputs[{k}, {COLUMN.offsets}]")
             size = value.size if value.null == "False" else f"0 if {value.null} else {value.size}"
             emitter.line(f"store_int64(out{k}, i, {value.name})")
             emitter.line(f"store_int64(size{k}, i, {size})")
         else:
             emitter.line(store(tree.type, f"out{k}", value.name))
         if tree.nullable:
-            setup.append(f"    valid{k} = outputs[{k}, 2]")
+            setup.append(f"    valid{k} = outputs[{k}, {COLUMN.valid}]")
             emitter.line(f"store_uint8(valid{k}, i, 0 if {value.null} else 1)")
     fallible = any(faults(tree) for tree in trees)
     if fallible:

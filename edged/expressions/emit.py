@@ -13,6 +13,7 @@ from edged.expressions import ops
 from edged.expressions.literals import US_PER_MONTH
 from edged.expressions.tree import Call, Case, ColumnRef, Const, Node, Try
 from edged.expressions.types import SqlType
+from kernels.cpu.columns import COLUMN
 
 FAULTS_MAX = 250
 """Distinct faults of one kernel; further faults share the last number."""
@@ -109,12 +110,13 @@ class Emitter:
         return name
 
     def _column(self, node: ColumnRef) -> NodeValue:
-        values = self._address(node.index, 1)
+        values = self._address(node.index, COLUMN.values)
         null, size = "False", ""
         if node.nullable:
-            null = self.let(f"load_uint8({self._address(node.index, 2)}, i) == 0", "n")
+            valid = self._address(node.index, COLUMN.valid)
+            null = self.let(f"load_uint8({valid}, i) == 0", "n")
         if node.type.variable:
-            offsets = self._address(node.index, 3)
+            offsets = self._address(node.index, COLUMN.offsets)
             start = self.let(f"load_int64({offsets}, i)")
             size = self.let(f"load_int64({offsets}, i + 1) - {start}", "z")
             return NodeValue(self.let(f"{values} + {start}"), null, size)

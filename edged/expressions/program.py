@@ -32,6 +32,7 @@ from edged.expressions.emit import TooDeep
 from edged.expressions.handlers import dispatch
 from edged.expressions.tree import Call, Node
 from kernels.cpu import collect
+from kernels.cpu.columns import COLUMN
 
 _Addresses = npt.NDArray[np.int64]
 
@@ -144,11 +145,12 @@ class _Runner:
         if not self._derived:
             return [], batch.addresses()
         made = text.evaluate(self._derived, batch)
-        table = np.zeros((len(made), 4), np.int64)
+        table = np.zeros((len(made), len(COLUMN)), np.int64)
         for i, column in enumerate(made):
             assert column.offsets is not None
-            table[i, 1], table[i, 3] = address(column.values), address(column.offsets)
-            table[i, 2] = 0 if column.valid is None else address(column.valid)
+            table[i, COLUMN.values] = address(column.values)
+            table[i, COLUMN.offsets] = address(column.offsets)
+            table[i, COLUMN.valid] = 0 if column.valid is None else address(column.valid)
         return made, np.concatenate([batch.addresses(), table])
 
     def _note(self, count: int, rows: Callable[[], Array], fault: int) -> None:
@@ -279,11 +281,11 @@ class Projector(_Runner):
             for n, c in zip(self._plan.trees, outputs, strict=True)
             if not isinstance(n, tree.ColumnRef)
         ]
-        out = np.zeros((len(computed), 4), np.int64)
+        out = np.zeros((len(computed), len(COLUMN)), np.int64)
         for i, c in enumerate(computed):
-            out[i, 1] = address(c.values)
-            out[i, 2] = 0 if c.valid is None else address(c.valid)
-            out[i, 3] = 0 if c.offsets is None else address(c.offsets)
+            out[i, COLUMN.values] = address(c.values)
+            out[i, COLUMN.valid] = 0 if c.valid is None else address(c.valid)
+            out[i, COLUMN.offsets] = 0 if c.offsets is None else address(c.offsets)
         unused = np.zeros(2, np.int64)
         calls = [
             partial(self._kernel, table, self._literals, out, a, b, address(flags), 0, unused)

@@ -97,7 +97,7 @@ class CudaWindows(WindowJoin):
         self._queues = [Mapped(2 * rings.AHEAD, np.int64) for _ in range(2)]
         self._pairs = [Mapped(1024, np.int64) for _ in range(2)]
         self._counts = Mapped((2, PARTITIONS), np.int64)
-        self._report = Mapped((2, PARTITIONS, kernels.ring.REPORT), np.int64)
+        self._report = Mapped((2, PARTITIONS, len(kernels.ring.REPORT)), np.int64)
         self._total = Mapped(1, np.int64)
         self._hashes, self._alive = Mapped(1, np.uint64), Mapped(1, np.uint8)
         self._firsts = gpu.cuda.device_array((2, PARTITIONS + 1), np.int64)
@@ -176,7 +176,8 @@ class CudaWindows(WindowJoin):
 
     def held(self, side: int) -> int:
         """Entries between tails and heads."""
-        return int((self._report.host[side, :, 1] - self._report.host[side, :, 0]).sum())
+        report, fields = self._report.host[side], kernels.ring.REPORT
+        return int((report[:, fields.head] - report[:, fields.tail]).sum())
 
     def nbytes(self) -> int:
         """Bytes of rings, row numbers and index, in the GPU's memory."""
@@ -194,7 +195,7 @@ class CudaWindows(WindowJoin):
 
     @abstractmethod
     def _link(self, side: int) -> None:
-        """Insert a side's entries, those of `firsts` from FROM on, into the index."""
+        """Insert a side's entries, those of this beat, into the index."""
 
     @abstractmethod
     def _count(self, side: int, n: int, back: int, ahead: int) -> None:
@@ -272,7 +273,8 @@ class CudaWindows(WindowJoin):
 
     def _reserve(self, counts: Int64s) -> None:
         """Make room for `counts` (int64[2, 64]) more entries; live entries are kept."""
-        tail, head = self._report.host[:, :, 0], self._report.host[:, :, 1]
+        fields = kernels.ring.REPORT
+        tail, head = self._report.host[:, :, fields.tail], self._report.host[:, :, fields.head]
         need = head - tail + counts
         if (need <= self._sizes).all() and int((head + counts).max()) <= rings.POSITION_MAX:
             return
@@ -281,22 +283,24 @@ class CudaWindows(WindowJoin):
 
     def _lay_out(self, table: Int64s, sizes: Int64s, position: int) -> None:
         """Lay out rings of `sizes` and their index; entries are numbered from `position` on."""
+        ring, report = kernels.ring.RING, kernels.ring.REPORT
         places = _power_of_two((self.index_per_slot * sizes).astype(np.int64), 1)
         for fields, size in (
-            ((kernels.ring.FIRST, kernels.ring.MASK), sizes),
-            ((kernels.ring.INDEX, kernels.ring.INDEX_MASK), places),
+            ((ring.first, ring.mask), sizes),
+            ((ring.index_at, ring.index_mask), places),
         ):
             table[:, :, fields[0]] = (size.cumsum() - size.ravel()).reshape(size.shape)
             table[:, :, fields[1]] = size - 1
-        table[:, :, [kernels.ring.TAIL, kernels.ring.HEAD, kernels.ring.FROM]] = position
+        table[:, :, [ring.tail, ring.head, ring.begin]] = position
         self._sizes = sizes
         self._places = int(places.sum())
-        self._report.host[:, :, :2] = position
+        self._report.host[:, :, [report.tail, report.head]] = position
 
     def _allocate(self, table: Int64s) -> None:
         """The arrays for the rings that `table` describes, and an empty index."""
-        table[:, :, [kernels.ring.NEWEST_OLD, kernels.ring.NEWEST_NEW]] = rings.TIME_MIN
-        table[:, :, kernels.ring.GENERATION] = table[:, :, kernels.ring.HEAD]
+        ring = kernels.ring.RING
+        table[:, :, [ring.newest_old, ring.newest_new]] = rings.TIME_MIN
+        table[:, :, ring.generation] = table[:, :, ring.head]
         self._tables = gpu.cuda.to_device(table)
         slots = int(self._sizes.sum())
         self._ring = gpu.cuda.device_array(2 * slots, np.int64)
@@ -306,10 +310,11 @@ class CudaWindows(WindowJoin):
 
     def _rebuild(self, sizes: Int64s) -> None:
         """Move the live entries into empty rings of `sizes`, numbered from 1 again."""
+        ring = kernels.ring.RING
         gpu.cuda.synchronize()
         old = self._tables, self._ring, self._links, self._rows
         before = self._tables.copy_to_host()
-        held = before[:, :, kernels.ring.HEAD] - before[:, :, kernels.ring.TAIL]
+        held = before[:, :, ring.head] - before[:, :, ring.tail]
         table = np.zeros_like(before)
         self._lay_out(table, sizes, 1)
         self._allocate(table)
@@ -324,12 +329,12 @@ class CudaWindows(WindowJoin):
         for side in range(2):
             self._link(side)
         gpu.cuda.synchronize()
-        table[:, :, kernels.ring.HEAD] = 1 + held
-        self._report.host[:, :, 1] = 1 + held
-        kept = slice(kernels.ring.NEWEST_OLD, kernels.ring.GENERATION)
+        table[:, :, ring.head] = 1 + held
+        self._report.host[:, :, kernels.ring.REPORT.head] = 1 + held
+        kept = slice(ring.newest_old, ring.generation)
         table[:, :, kept] = before[:, :, kept]
-        passed = before[:, :, kernels.ring.GENERATION] - before[:, :, kernels.ring.TAIL]
-        table[:, :, kernels.ring.GENERATION] = 1 + np.maximum(0, passed)
+        passed = before[:, :, ring.generation] - before[:, :, ring.tail]
+        table[:, :, ring.generation] = 1 + np.maximum(0, passed)
         self._tables.copy_to_device(table)
 
 

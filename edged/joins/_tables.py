@@ -10,7 +10,7 @@ import numpy as np
 
 from edged.data.columns import Array, address, apart
 from edged.joins.base import Int64s
-from kernels.cpu import bucket_table
+from kernels.cpu.bucket_table import CHUNK_BYTES, SLOTS, TABLE, TABLE_FIELDS
 from kernels.cpu.partition import PARTITIONS
 
 FULL = 40
@@ -21,11 +21,11 @@ ALIGNED = 64
 
 
 class Table:
-    """One side's table; `row` (int64[FIELDS]) is the argument of the kernels."""
+    """One side's table; `row` (`BucketTable`) is the argument of the kernels."""
 
     def __init__(self, entries: int, lanes: int) -> None:
         """An empty table for about `entries`, with spare chunks for `lanes` builders."""
-        self.row: Int64s = apart(bucket_table.FIELDS)
+        self.row: Int64s = apart(TABLE_FIELDS)
         bits = 0
         while PARTITIONS << bits < entries // NEW:
             bits += 1
@@ -36,9 +36,9 @@ class Table:
         self._free = np.zeros(0, np.int64)
         self._chunks = self._untouched = 0
         self._spares = np.zeros(0, np.int64)
-        self.row[bucket_table.BITS] = bits
-        self.row[bucket_table.HEADS] = address(self._heads)
-        self.row[bucket_table.MARKS] = address(self._marks)
+        self.row[TABLE.bits] = bits
+        self.row[TABLE.heads] = address(self._heads)
+        self.row[TABLE.marks] = address(self._marks)
         self.reserve(entries, lanes)
 
     def full(self, rows: int) -> bool:
@@ -51,10 +51,10 @@ class Table:
             spares = np.zeros(lanes, np.int64)
             spares[: self._spares.size] = self._spares
             self._spares = spares
-            self.row[bucket_table.SPARES] = address(spares)
-        free = int(self.row[bucket_table.FREE_COUNT])
+            self.row[TABLE.spares] = address(spares)
+        free = int(self.row[TABLE.free_count])
         self._untouched = min(self._untouched, free)
-        need = min(rows, self.buckets + rows // bucket_table.SLOTS) + lanes
+        need = min(rows, self.buckets + rows // SLOTS) + lanes
         if need > free:
             self._add(max(need - free, self._chunks // 4, 64))
 
@@ -64,22 +64,22 @@ class Table:
 
     def nbytes(self) -> int:
         """Bytes of heads, bitmap, and chunks that were ever used."""
-        untouched = min(self._untouched, int(self.row[bucket_table.FREE_COUNT]))
-        used = (self._chunks - untouched) * bucket_table.CHUNK_BYTES
+        untouched = min(self._untouched, int(self.row[TABLE.free_count]))
+        used = (self._chunks - untouched) * CHUNK_BYTES
         return self._heads.nbytes + self._marks.nbytes + self._free.nbytes + used
 
     def _add(self, chunks: int) -> None:
         """Add a block at the bottom of the stack: chunks used before are used again first."""
-        block = aligned(chunks * bucket_table.CHUNK_BYTES)
-        free = int(self.row[bucket_table.FREE_COUNT])
+        block = aligned(chunks * CHUNK_BYTES)
+        free = int(self.row[TABLE.free_count])
         stack = np.zeros(self._chunks + chunks, np.int64)
-        stack[:chunks] = address(block) + bucket_table.CHUNK_BYTES * np.arange(chunks)[::-1]
+        stack[:chunks] = address(block) + CHUNK_BYTES * np.arange(chunks)[::-1]
         stack[chunks : chunks + free] = self._free[:free]
         self._blocks.append(block)
         self._free, self._chunks = stack, self._chunks + chunks
         self._untouched += chunks
-        self.row[bucket_table.FREE] = address(stack)
-        self.row[bucket_table.FREE_COUNT] = free + chunks
+        self.row[TABLE.free] = address(stack)
+        self.row[TABLE.free_count] = free + chunks
 
 
 def aligned(size: int) -> Array:

@@ -11,7 +11,8 @@ import numpy as np
 
 from edged.data.columns import Array, address
 from edged.joins.base import Hashes, Int64s
-from kernels.cpu import compare, nested_loop
+from kernels.cpu import compare
+from kernels.cpu.nested_loop import WINDOW, WINDOW_FIELDS
 
 ENTRIES_MIN = 256
 """Initial capacity of a window."""
@@ -19,37 +20,35 @@ _DTYPES = (np.uint32, np.int64, np.uint32, np.uint8)
 
 
 class Window:
-    """One window, or one segment of it; `row` (int64[FIELDS]) is the argument of the kernels."""
+    """One window, or one segment of it; `row` (`ScannedWindow`) is the argument of the kernels."""
 
     def __init__(self) -> None:
-        self.row: Int64s = np.zeros(nested_loop.FIELDS, np.int64)
+        self.row: Int64s = np.zeros(WINDOW_FIELDS, np.int64)
         self._arrays: list[Array] = []
         self._move(ENTRIES_MIN)
 
     @property
     def entries(self) -> int:
         """The number of entries held."""
-        return int(self.row[nested_loop.STOP] - self.row[nested_loop.START])
+        return int(self.row[WINDOW.stop] - self.row[WINDOW.start])
 
     def reserve(self, rows: int) -> None:
         """Make room for `count` more entries; the held ones become visible."""
-        if self.row[nested_loop.STOP] + rows > self._capacity:
+        if self.row[WINDOW.stop] + rows > self._capacity:
             self._move(max(self._capacity, 2 * (self.entries + rows)))
-        self.row[nested_loop.VISIBLE] = self.row[nested_loop.STOP]
+        self.row[WINDOW.visible] = self.row[WINDOW.stop]
 
     def numbers(self, base: int) -> Int64s:
         """The store rows that are held, in no order."""
         start, stop = self._held()
-        numbers: Int64s = (self._arrays[nested_loop.ROWS][start:stop] - np.uint32(base)).astype(
-            np.int64
-        )
+        numbers: Int64s = (self._arrays[WINDOW.rows][start:stop] - np.uint32(base)).astype(np.int64)
         return numbers
 
     def hashes(self) -> Hashes:
         """For each of `numbers` its tag with its partition in the top 6 bits."""
         start, stop = self._held()
-        top = self._arrays[nested_loop.PARTS][start:stop].astype(np.uint64) << np.uint64(58)
-        hashes: Hashes = top | self._arrays[nested_loop.TAGS][start:stop]
+        top = self._arrays[WINDOW.parts][start:stop].astype(np.uint64) << np.uint64(58)
+        hashes: Hashes = top | self._arrays[WINDOW.tags][start:stop]
         return hashes
 
     def nbytes(self) -> int:
@@ -57,7 +56,7 @@ class Window:
         return sum(array.nbytes for array in self._arrays)
 
     def _held(self) -> tuple[int, int]:
-        return int(self.row[nested_loop.START]), int(self.row[nested_loop.STOP])
+        return int(self.row[WINDOW.start]), int(self.row[WINDOW.stop])
 
     def _move(self, capacity: int) -> None:
         start, stop = self._held()
@@ -65,9 +64,9 @@ class Window:
         for old, new in zip(self._arrays, arrays, strict=False):
             new[: stop - start] = old[start:stop]
         self._arrays, self._capacity = arrays, capacity
-        for field, array in enumerate(arrays):
-            self.row[field] = address(array)
-        self.row[nested_loop.START], self.row[nested_loop.STOP] = 0, stop - start
+        for place, array in zip(WINDOW, arrays, strict=False):
+            self.row[place] = address(array)
+        self.row[WINDOW.start], self.row[WINDOW.stop] = 0, stop - start
 
 
 def live_rows(windows: Sequence[Window], base: int) -> tuple[Int64s, Hashes]:

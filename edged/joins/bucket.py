@@ -122,7 +122,7 @@ class _Lane:
         while not bucket.probe(
             other.table.row, records, edges, which, job, keys, progress, last, *pairs, counts
         ):
-            kept = int(progress[bucket.PAIRS])
+            kept = int(progress[bucket.PROGRESS.pairs])
             pairs[:] = [doubled(array, kept) for array in pairs]
 
 
@@ -172,12 +172,12 @@ class BucketJoin(WindowJoin):
 
     def _job(self, beat: Beat, firsts: list[int]) -> Int64s:
         left, right = self._sides
-        job: Int64s = np.zeros(bucket.JOB_FIELDS, np.int64)
-        job[bucket.BEFORE], job[bucket.AFTER] = self.before_us, self.after_us
-        job[bucket.LEFT_BASE], job[bucket.RIGHT_BASE] = beat.bases
-        job[bucket.LEFT_DEAD], job[bucket.RIGHT_DEAD] = left.bound_us, right.bound_us
-        job[bucket.LEFT_BOUND], job[bucket.RIGHT_BOUND] = beat.bounds_us
-        job[bucket.LEFT_NEW], job[bucket.RIGHT_NEW] = firsts
+        job: Int64s = np.zeros(len(bucket.JOB), np.int64)
+        job[bucket.JOB.before], job[bucket.JOB.after] = self.before_us, self.after_us
+        job[bucket.JOB.left_base], job[bucket.JOB.right_base] = beat.bases
+        job[bucket.JOB.left_dead], job[bucket.JOB.right_dead] = left.bound_us, right.bound_us
+        job[bucket.JOB.left_bound], job[bucket.JOB.right_bound] = beat.bounds_us
+        job[bucket.JOB.left_new], job[bucket.JOB.right_new] = firsts
         return job
 
     def _clean(self, beat: Beat, lanes: int, workers: Workers | None) -> None:

@@ -58,13 +58,13 @@ class _Line:
             left, right, *lane.out,
         )  # fmt: skip
         if answer == handshake.FULL:
-            kept = int(self._states[number, handshake.PAIRS])
+            kept = int(self._states[number, handshake.LANE.pairs])
             lane.out = [doubled(array, kept) for array in lane.out]
         return answer
 
     def pairs(self) -> tuple[Int64s, Int64s]:
         """The lanes' pairs."""
-        ends = self._states[:, handshake.PAIRS].tolist()
+        ends = self._states[:, handshake.LANE.pairs].tolist()
         left, right = (
             np.concatenate([ln.out[k][:n] for ln, n in zip(self._lanes, ends, strict=True)])
             for k in (0, 1)
@@ -114,18 +114,18 @@ class HandshakeJoin(WindowJoin):
         self._queues = aligned(2 * lanes * handshake.QUEUE_BYTES)
         counters = self._queues.view(np.uint32).reshape(2 * lanes, -1)
         counters[:] = 0
-        counters[:, [handshake.TAKEN // 4, handshake.PUT // 4]] = self._start % 2**32
+        counters[:, [handshake.QUEUE.taken // 4, handshake.QUEUE.put // 4]] = self._start % 2**32
 
     def _batch(self, batches: tuple[Records, Records]) -> tuple[Int64s, list[Int64s]]:
         """The lanes' description of a beat; makes room for its rows in the segments."""
-        batch: Int64s = np.zeros(handshake.BATCH_FIELDS, np.int64)
-        batch[handshake.QUEUES] = address(self._queues)
+        batch: Int64s = np.zeros(len(handshake.BATCH), np.int64)
+        batch[handshake.BATCH.queues] = address(self._queues)
         edges = []
         for i, records in enumerate(batches):
             blocks = -(-records.rows // handshake.BLOCK)
-            batch[handshake.LEFT_RECORDS + i] = address(records.data)
-            batch[handshake.LEFT_ROWS + i] = records.rows
-            batch[handshake.LEFT_TURN + i] = self._turns[i]
+            batch[handshake.BATCH.left_records + i] = address(records.data)
+            batch[handshake.BATCH.left_rows + i] = records.rows
+            batch[handshake.BATCH.left_turn + i] = self._turns[i]
             edges.append(np.append(0, records.counts.cumsum()))
             for lane in self._lanes:
                 lane.segments[i].reserve(-(-blocks // len(self._lanes)) * handshake.BLOCK)

@@ -40,13 +40,13 @@ class _Lane:
     ) -> Pairs:
         """The pairs of the records rows[0]..rows[1] with a window."""
         progress, first = self._progress, rows[0]
-        progress[:] = window[nested_loop.START], first, 0
+        progress[:] = window[nested_loop.WINDOW.start], first, 0
         records = address(data)
         while not nested_loop.probe(
             records, *rows, window, swapped, job, keys, progress, *self._out
         ):
-            self._out = [doubled(a, int(progress[nested_loop.PAIRS])) for a in self._out]
-        pairs = int(progress[nested_loop.PAIRS])
+            self._out = [doubled(a, int(progress[nested_loop.PROGRESS.pairs])) for a in self._out]
+        pairs = int(progress[nested_loop.PROGRESS.pairs])
         return self._out[0][:pairs], self._out[1][:pairs]
 
 

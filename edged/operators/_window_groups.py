@@ -20,6 +20,7 @@ from edged.data.flow import State
 from edged.data.schema import DType, Field, Schema
 from kernels.cpu import accumulate as acc
 from kernels.cpu import window as kernels
+from kernels.cpu.window import GROUP, SETTINGS, STATE
 
 Ints = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
@@ -55,7 +56,7 @@ class Shape:
 
 def shape_of(schema: Schema, keys: Sequence[str], measures: Sequence[Measure]) -> Shape:
     """Lay out groups; measures over equal accumulators share them."""
-    at, key_rows = kernels.KEYS, []
+    at, key_rows = GROUP.keys, []
     for name in keys:
         c = schema.index(name)
         key_rows.append([c, TYPE_CODES[schema.fields[c].dtype.name], at])
@@ -107,8 +108,8 @@ class GroupLane:
 
     def __init__(self, shape: Shape) -> None:
         self._shape = shape
-        self.state: Ints = np.zeros(kernels.STATE, np.int64)
-        self.state[kernels.OLDEST] = kernels.OLDEST_NONE
+        self.state: Ints = np.zeros(len(STATE), np.int64)
+        self.state[STATE.oldest] = kernels.OLDEST_NONE
         self._groups: Ints = np.empty((GROUPS_LEAST, shape.words), np.int64)
         self._store: Bytes = np.empty(STORE_LEAST, np.uint8)
         self._table = _table(GROUPS_LEAST)
@@ -125,16 +126,16 @@ class GroupLane:
             )  # fmt: skip
             if at == rows:
                 return
-            count = int(self.state[kernels.GROUPS])
+            count = int(self.state[STATE.groups])
             self._reserve(
-                count + int(settings[kernels.HOPS]),
-                int(self.state[kernels.BYTES] + self.state[kernels.NEED]),
+                count + int(settings[SETTINGS.hops]),
+                int(self.state[STATE.bytes] + self.state[STATE.need]),
             )
 
     def expire(self, before: int) -> Groups:
         """Remove the groups that start before `before`."""
-        count, found = int(self.state[kernels.GROUPS]), np.zeros(2, np.int64)
-        if self.state[kernels.OLDEST] < before:
+        count, found = int(self.state[STATE.groups]), np.zeros(2, np.int64)
+        if self.state[STATE.oldest] < before:
             kernels.count_expired(self._shape.keys, self._groups[:count], before, found)
         gone = Groups(
             np.empty((int(found[0]), self._shape.words), np.int64),
@@ -149,7 +150,7 @@ class GroupLane:
 
     def copy(self) -> Groups:
         """All groups, as copies."""
-        count, size = int(self.state[kernels.GROUPS]), int(self.state[kernels.BYTES])
+        count, size = int(self.state[STATE.groups]), int(self.state[STATE.bytes])
         return Groups(self._groups[:count].copy(), self._store[:size].copy())
 
     def adopt(self, groups: Groups) -> None:
@@ -159,9 +160,9 @@ class GroupLane:
         self._reserve(count, size)
         self._groups[:count] = groups.rows
         self._store[:size] = groups.store
-        self.state[kernels.GROUPS], self.state[kernels.BYTES] = count, size
-        starts = groups.rows[:, kernels.START]
-        self.state[kernels.OLDEST] = starts.min() if count else kernels.OLDEST_NONE
+        self.state[STATE.groups], self.state[STATE.bytes] = count, size
+        starts = groups.rows[:, GROUP.start]
+        self.state[STATE.oldest] = starts.min() if count else kernels.OLDEST_NONE
         kernels.rebuild(self._groups[:count], self._table)
 
     def nbytes(self) -> int:
@@ -170,7 +171,7 @@ class GroupLane:
 
     def _reserve(self, groups: int, size: int) -> None:
         """Make room for a number of groups and store bytes; the content stays."""
-        count, used = int(self.state[kernels.GROUPS]), int(self.state[kernels.BYTES])
+        count, used = int(self.state[STATE.groups]), int(self.state[STATE.bytes])
         if groups > len(self._groups):
             larger: Ints = np.empty((1 << (groups - 1).bit_length(), self._shape.words), np.int64)
             larger[:count] = self._groups[:count]
@@ -197,7 +198,7 @@ def merged(shape: Shape, parts: Sequence[Groups]) -> Groups:
         shifted.append(rows)
         shift += p.store.size
     rows = np.concatenate(shifted)
-    rows = np.ascontiguousarray(rows[np.lexsort((rows[:, kernels.FIRST], rows[:, kernels.START]))])
+    rows = np.ascontiguousarray(rows[np.lexsort((rows[:, GROUP.first], rows[:, GROUP.start]))])
     ordered: Bytes = np.empty(shift, np.uint8)
     kernels.lay_out(shape.keys, rows, np.concatenate([p.store for p in parts]), ordered)
     return Groups(rows, ordered)
@@ -205,7 +206,7 @@ def merged(shape: Shape, parts: Sequence[Groups]) -> Groups:
 
 def split(shape: Shape, groups: Groups, lanes: int) -> list[Groups]:
     """The inverse of `merged` for a given number of lanes."""
-    partition = groups.rows[:, kernels.HASH].astype(np.uint64) >> np.uint64(58)
+    partition = groups.rows[:, GROUP.hash].astype(np.uint64) >> np.uint64(58)
     lane = (partition * np.uint64(lanes)) >> np.uint64(6)
     parts = []
     for i in range(lanes):
@@ -252,7 +253,7 @@ class OutputBuilder:
         for k in range(len(self.shape.keys)):
             field = self.shape.schema.fields[int(self.shape.keys[k, 0])]
             columns.append(self._key(k, field, groups))
-        start = np.ascontiguousarray(rows[:, kernels.START])
+        start = np.ascontiguousarray(rows[:, GROUP.start])
         columns += [Column(start), Column(start + self.size_us)]
         for measure, place in zip(self.measures, self.shape.places, strict=True):
             columns += self._measured(measure, np.ascontiguousarray(rows[:, place : place + 3]))
@@ -263,7 +264,7 @@ class OutputBuilder:
         rows = groups.rows
         valid: Bytes | None = None
         if field.nullable:
-            valid = ((rows[:, kernels.NULLS] >> k & 1) ^ 1).astype(np.uint8)
+            valid = ((rows[:, GROUP.nulls] >> k & 1) ^ 1).astype(np.uint8)
         if code != acc.VARIABLE:
             return Column(_narrowed(rows[:, w], field.dtype), valid)
         sizes = np.ascontiguousarray(rows[:, w + 1])

@@ -51,7 +51,7 @@ from edged.joins.base import Beat, Hashes, WindowJoin, find_join, load_joins, no
 from edged.operators._join_window import Arrival, Side
 from edged.operators.base import OperatorPlan, Placed, operator
 from edged.placement.placement import AUTO, DEFAULT
-from kernels.cpu import keys as key_table
+from kernels.cpu.keys import KEY
 
 JOIN_PARALLEL_ROWS = 4096
 """Beats with fewer rows on both sides are joined on the calling thread, unless the join sets its
@@ -262,15 +262,16 @@ class IntervalJoin(Placed):
     def _key_table(self) -> npt.NDArray[np.int64]:
         """The key columns of both stores, for the kernel to compare."""
         plan = self._plan
-        keys = np.zeros((len(plan.on), 5), np.int64)
+        keys = np.zeros((len(plan.on), len(KEY)), np.int64)
         views = [side.store.view() for side in self._sides]
         for k in range(keys.shape[0]):
             dtype = plan.inputs[0].schema.field(plan.on[k][0]).dtype
-            keys[k, key_table.KEY_CODE] = key_code(dtype)
-            for i, at in enumerate((key_table.KEY_LEFT, key_table.KEY_RIGHT)):
+            keys[k, KEY.code] = key_code(dtype)
+            places = (KEY.left, KEY.left_offsets), (KEY.right, KEY.right_offsets)
+            for i, (values, offsets) in enumerate(places):
                 column = views[i][plan.on[k][i]]
-                keys[k, at] = address(column.values)
-                keys[k, at + 1] = 0 if column.offsets is None else address(column.offsets)
+                keys[k, values] = address(column.values)
+                keys[k, offsets] = 0 if column.offsets is None else address(column.offsets)
         return keys
 
     def _materialise(

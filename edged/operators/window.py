@@ -71,7 +71,7 @@ from edged.operators._window_groups import (
     to_state,
 )
 from edged.operators.base import Operator, OperatorPlan, operator
-from kernels.cpu import window as kernels
+from kernels.cpu.window import SETTINGS, STATE
 
 HOPS_MAX = 10_000
 """Windows that a row may belong to."""
@@ -120,7 +120,7 @@ class WindowOperator(Operator):
         self._rows, self._emitted, errors, self._emitter.sums_overflowed = map(
             int, state["numbers"]
         )
-        self._lanes[0].state[kernels.ERRORS] = errors
+        self._lanes[0].state[STATE.errors] = errors
 
     def state_bytes(self) -> int:
         """Memory of the groups."""
@@ -130,7 +130,7 @@ class WindowOperator(Operator):
         """Groups open and emitted; sums that overflowed and rows out of range."""
         return {
             "rows": self._rows,
-            "groups": sum(int(lane.state[kernels.GROUPS]) for lane in self._lanes),
+            "groups": sum(int(lane.state[STATE.groups]) for lane in self._lanes),
             "groups_emitted": self._emitted,
             "rows_in_error": self._errors(),
             "sums_overflowed": self._emitter.sums_overflowed,
@@ -143,8 +143,8 @@ class WindowOperator(Operator):
         calls = []
         for number, lane in enumerate(self._lanes):
             settings = self._settings.copy()
-            settings[kernels.LANE], settings[kernels.LANES] = number, count
-            settings[kernels.BASE] = self._rows
+            settings[SETTINGS.lane], settings[SETTINGS.lanes] = number, count
+            settings[SETTINGS.base] = self._rows
             calls.append(partial(lane.absorb, columns, settings, hashes, batch.rows))
         if count > 1 and batch.rows >= PARALLEL_ROWS:
             beat.workers.run(calls)
@@ -161,7 +161,7 @@ class WindowOperator(Operator):
         return max(WATERMARK_MIN_US, following)
 
     def _errors(self) -> int:
-        return sum(int(lane.state[kernels.ERRORS]) for lane in self._lanes)
+        return sum(int(lane.state[STATE.errors]) for lane in self._lanes)
 
 
 def _start_bound(watermark_us: int, size_us: int) -> int:
@@ -172,12 +172,12 @@ def _start_bound(watermark_us: int, size_us: int) -> int:
 
 
 def _settings(plan: WindowPlan, schema: Schema) -> npt.NDArray[np.int64]:
-    settings: npt.NDArray[np.int64] = np.zeros(kernels.SETTINGS, np.int64)
-    settings[kernels.TIME] = schema.index(plan.input.time)
-    settings[kernels.SIZE], settings[kernels.EVERY] = plan.size_us, plan.every_us
-    settings[kernels.HOPS] = -(-plan.size_us // plan.every_us)
-    settings[kernels.TIME_LOW] = -(2**63) + 2 * (plan.size_us + plan.every_us)
-    settings[kernels.TIME_HIGH] = 2**63 - 1 - 2 * (plan.size_us + plan.every_us)
+    settings: npt.NDArray[np.int64] = np.zeros(len(SETTINGS), np.int64)
+    settings[SETTINGS.time] = schema.index(plan.input.time)
+    settings[SETTINGS.size], settings[SETTINGS.every] = plan.size_us, plan.every_us
+    settings[SETTINGS.hops] = -(-plan.size_us // plan.every_us)
+    settings[SETTINGS.time_low] = -(2**63) + 2 * (plan.size_us + plan.every_us)
+    settings[SETTINGS.time_high] = 2**63 - 1 - 2 * (plan.size_us + plan.every_us)
     return settings
 
 

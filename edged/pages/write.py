@@ -44,13 +44,14 @@ from edged.pages.format import (
 from edged.pages.header import HEADER_BYTES
 from edged.pages.seal import seal_page
 from kernels.cpu import pages as kernels
+from kernels.cpu.pages import PAGE, SHAPE
 
 PARALLEL_BYTES = 1 << 18
 """Fewer bytes are sealed on the calling thread."""
 _TIME_MIN_NONE, _TIME_MAX_NONE = 2**63 - 1, -(2**63)
 _NO_ROWS: npt.NDArray[np.int64] = np.empty(0, np.int64)
 _NO_HASHES: npt.NDArray[np.uint64] = np.empty(0, np.uint64)
-_SAVED = (kernels.CAPACITY, kernels.TUPLES, kernels.DATA, kernels.TIME_MIN, kernels.TIME_MAX)
+_SAVED = (PAGE.capacity, PAGE.tuples, PAGE.data, PAGE.time_min, PAGE.time_max)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +103,10 @@ class PageWriter:
         self.pages_sealed = self.bytes_raw = self.bytes_stored = 0
         self._dense = stream.schema.fixed_width
         self._places, self._shape = _shape_of(stream)
-        self._state = np.zeros((stream.partitions, kernels.STATE), np.int64)
-        self._state[:, kernels.TIME_MIN] = _TIME_MIN_NONE
-        self._state[:, kernels.TIME_MAX] = _TIME_MAX_NONE
-        self._state[:, kernels.CAPACITY] = stream.capacity
+        self._state = np.zeros((stream.partitions, len(PAGE)), np.int64)
+        self._state[:, PAGE.time_min] = _TIME_MIN_NONE
+        self._state[:, PAGE.time_max] = _TIME_MAX_NONE
+        self._state[:, PAGE.capacity] = stream.capacity
         self._seq = np.ones(stream.partitions, np.int64)
         self._too_large = np.zeros(stream.partitions, np.int64)
         self._buffers: dict[int, npt.NDArray[np.uint8]] = {}
@@ -133,11 +134,11 @@ class PageWriter:
 
     def seal(self, beat: BeatContext, flush: bool) -> list[WrittenPage]:
         """The full pages, or with `flush` every page with rows."""
-        tuples = self._state[:, kernels.TUPLES]
+        tuples = self._state[:, PAGE.tuples]
         ready = tuples > 0
         if not flush:
-            used = HEADER_BYTES + (tuples + 1) * self._shape[kernels.STRIDE]
-            ready &= self._dense & (used > self._state[:, kernels.CAPACITY])
+            used = HEADER_BYTES + (tuples + 1) * self._shape[SHAPE.stride]
+            ready &= self._dense & (used > self._state[:, PAGE.capacity])
         calls = [partial(self._seal, beat, int(p)) for p in np.flatnonzero(ready)]
         if calls and int(self._used_bytes()[ready].sum()) >= PARALLEL_BYTES:
             self._full += beat.workers.run(calls)
@@ -152,7 +153,7 @@ class PageWriter:
 
     def open_rows(self) -> int:
         """Rows in unsealed pages."""
-        return int(self._state[:, kernels.TUPLES].sum())
+        return int(self._state[:, PAGE.tuples].sum())
 
     def open_bytes(self) -> int:
         """Memory of the open pages' buffers in bytes."""
@@ -161,8 +162,7 @@ class PageWriter:
     def save(self) -> State:
         """Open pages and sequence numbers, as copies.  Call it between beats, after `seal`."""
         used = [
-            self._page(int(p))[HEADER_BYTES:]
-            for p in np.flatnonzero(self._state[:, kernels.TUPLES])
+            self._page(int(p))[HEADER_BYTES:] for p in np.flatnonzero(self._state[:, PAGE.tuples])
         ]
         return {
             "seq": self._seq.copy(),
@@ -178,11 +178,11 @@ class PageWriter:
         self._state[:] = 0
         self._state[:, _SAVED] = state["state"]
         at = 0
-        for p in np.flatnonzero(self._state[:, kernels.TUPLES]):
+        for p in np.flatnonzero(self._state[:, PAGE.tuples]):
             page = self._state[p]
-            buffer = self._open(int(p), int(page[kernels.CAPACITY]))
-            slots = int(page[kernels.TUPLES] * self._shape[kernels.STRIDE])
-            data = int(page[kernels.DATA])
+            buffer = self._open(int(p), int(page[PAGE.capacity]))
+            slots = int(page[PAGE.tuples] * self._shape[SHAPE.stride])
+            data = int(page[PAGE.data])
             saved = state["bytes"][at : at + slots + data]
             buffer[HEADER_BYTES : HEADER_BYTES + slots] = saved[:slots]
             buffer[buffer.size - data :] = saved[slots:]
@@ -190,9 +190,9 @@ class PageWriter:
 
     def skip(self, last: Mapping[int, int]) -> None:
         """Drop the open pages, and continue after page `last[partition]` in each partition."""
-        self._state[:, kernels.TUPLES] = self._state[:, kernels.DATA] = 0
-        self._state[:, kernels.TIME_MIN] = _TIME_MIN_NONE
-        self._state[:, kernels.TIME_MAX] = _TIME_MAX_NONE
+        self._state[:, PAGE.tuples] = self._state[:, PAGE.data] = 0
+        self._state[:, PAGE.time_min] = _TIME_MIN_NONE
+        self._state[:, PAGE.time_max] = _TIME_MAX_NONE
         for partition, seq in last.items():
             self._seq[partition] = max(self._seq[partition], seq + 1)
 
@@ -211,7 +211,7 @@ class PageWriter:
             if weights is None:
                 raise ValueError("a weighted stream needs a weight for every row")
             shape = shape.copy()
-            shape[kernels.WEIGHTS] = address(weights)
+            shape[SHAPE.weights] = address(weights)
             if self._dense:
                 columns = np.vstack((columns, np.array([[4, address(weights), 0, 0]], np.int64)))
         hashes, order = _NO_HASHES, _NO_ROWS
@@ -226,7 +226,7 @@ class PageWriter:
         return _Rows(columns, shape, order, hashes, edges[:-1].copy(), edges)
 
     def _allocate_buffers(self, rows: _Rows) -> None:
-        missing = (rows.edges[1:] > rows.edges[:-1]) & (self._state[:, kernels.BUFFER] == 0)
+        missing = (rows.edges[1:] > rows.edges[:-1]) & (self._state[:, PAGE.buffer] == 0)
         for p in np.flatnonzero(missing):
             self._open(int(p), self.stream.capacity)
 
@@ -255,34 +255,34 @@ class PageWriter:
                 )  # fmt: skip
             if first == last:
                 return sealed
-            if self._state[first, kernels.TUPLES]:
+            if self._state[first, PAGE.tuples]:
                 sealed.append(self._seal(beat, first))
-            elif int(self._state[first, kernels.NEED]) > CAPACITY_MAX:
+            elif int(self._state[first, PAGE.need]) > CAPACITY_MAX:
                 self._too_large[first] += 1
                 rows.cursor[first] += 1
             else:
-                self._open(first, -(-int(self._state[first, kernels.NEED]) // 1024) * 1024)
+                self._open(first, -(-int(self._state[first, PAGE.need]) // 1024) * 1024)
 
     def _open(self, partition: int, capacity: int) -> npt.NDArray[np.uint8]:
         """A buffer of `capacity` bytes for the partition's empty page."""
         buffer = np.empty(capacity, np.uint8)
         self._buffers[partition] = buffer
-        self._state[partition, kernels.BUFFER] = address(buffer)
-        self._state[partition, kernels.CAPACITY] = capacity
+        self._state[partition, PAGE.buffer] = address(buffer)
+        self._state[partition, PAGE.capacity] = capacity
         return buffer
 
     def _used_bytes(self) -> npt.NDArray[np.int64]:
-        stride = self._shape[kernels.STRIDE]
+        stride = self._shape[SHAPE.stride]
         used: npt.NDArray[np.int64] = (
-            HEADER_BYTES + self._state[:, kernels.TUPLES] * stride + self._state[:, kernels.DATA]
+            HEADER_BYTES + self._state[:, PAGE.tuples] * stride + self._state[:, PAGE.data]
         )
         return used
 
     def _page(self, partition: int) -> npt.NDArray[np.uint8]:
         """The trimmed page: a view if it is dense, else a copy with its data moved up."""
         page, buffer = self._state[partition], self._buffers[partition]
-        slots = HEADER_BYTES + int(page[kernels.TUPLES] * self._shape[kernels.STRIDE])
-        data = int(page[kernels.DATA])
+        slots = HEADER_BYTES + int(page[PAGE.tuples] * self._shape[SHAPE.stride])
+        data = int(page[PAGE.data])
         if data == 0:
             return buffer[:slots]
         return np.concatenate((buffer[:slots], buffer[buffer.size - data :]))
@@ -293,20 +293,20 @@ class PageWriter:
         seq = int(self._seq[partition])
         header = Header(
             layout=LAYOUT_DENSE if self._dense else LAYOUT_SLOTTED,
-            capacity=int(page[kernels.CAPACITY]), stored_bytes=0, raw_bytes=0,
-            tuples=int(page[kernels.TUPLES]), stride=int(self._shape[kernels.STRIDE]), checksum=0,
+            capacity=int(page[PAGE.capacity]), stored_bytes=0, raw_bytes=0,
+            tuples=int(page[PAGE.tuples]), stride=int(self._shape[SHAPE.stride]), checksum=0,
             epoch=stream.epoch, seq=seq, beat=beat.number, partition=partition,
-            version=stream.version, time_min_us=int(page[kernels.TIME_MIN]),
-            time_max_us=int(page[kernels.TIME_MAX]), sealed_at_us=beat.wall_us,
+            version=stream.version, time_min_us=int(page[PAGE.time_min]),
+            time_max_us=int(page[PAGE.time_max]), sealed_at_us=beat.wall_us,
             flags=FLAG_WEIGHT if stream.weighted else 0, device=stream.device,
             stream=stream.stream,
         )  # fmt: skip
         raw = self._page(partition)
         data = seal_page(header, raw)
         self._seq[partition] += 1
-        page[kernels.TUPLES] = page[kernels.DATA] = 0
-        page[kernels.TIME_MIN], page[kernels.TIME_MAX] = _TIME_MIN_NONE, _TIME_MAX_NONE
-        if page[kernels.CAPACITY] != stream.capacity:
+        page[PAGE.tuples] = page[PAGE.data] = 0
+        page[PAGE.time_min], page[PAGE.time_max] = _TIME_MIN_NONE, _TIME_MAX_NONE
+        if page[PAGE.capacity] != stream.capacity:
             self._open(partition, stream.capacity)
         return WrittenPage(partition, seq, data, raw.size)
 
@@ -321,12 +321,12 @@ def _shape_of(stream: PageStream) -> tuple[npt.NDArray[np.int64], npt.NDArray[np
         places.append([layout.places[i], bit_at, 1 << (i % 8)])
     if dense and stream.weighted:
         places.append([0, -1, 0])
-    shape: npt.NDArray[np.int64] = np.zeros(kernels.SHAPE, np.int64)
+    shape: npt.NDArray[np.int64] = np.zeros(len(SHAPE), np.int64)
     slot = SLOT_BYTES + (WEIGHT_BYTES if stream.weighted else 0)
-    shape[kernels.STRIDE] = layout.fixed_bytes if dense else slot
-    shape[kernels.FIXED] = layout.fixed_bytes
-    shape[kernels.BITMAP_AT], shape[kernels.BITMAP_BYTES] = layout.bitmap_at, layout.bitmap_bytes
-    shape[kernels.TIME] = schema.index(stream.time)
+    shape[SHAPE.stride] = layout.fixed_bytes if dense else slot
+    shape[SHAPE.fixed] = layout.fixed_bytes
+    shape[SHAPE.bitmap_at], shape[SHAPE.bitmap_bytes] = layout.bitmap_at, layout.bitmap_bytes
+    shape[SHAPE.time] = schema.index(stream.time)
     return np.array(places, np.int64), shape
 
 

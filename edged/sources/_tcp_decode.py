@@ -17,6 +17,7 @@ import numpy.typing as npt
 from edged.data.scratch import Scratch
 from edged.data.staging import CLOCK_SANE_US, TIME_MAX_US, Staging, StagingTarget
 from kernels.cpu import ipc, ipc_columns
+from kernels.cpu.ipc_columns import FACTS, TOTALS
 
 if TYPE_CHECKING:
     from edged.data.workers import Workers
@@ -46,16 +47,18 @@ class Decoder:
         row_bytes = sum((f.dtype.width or 8) + int(f.nullable) for f in schema)
         staged_max = staging.batch_bytes_max
         self.message_bytes_max = min(message_bytes_max, staged_max + ipc.METADATA_MAX)
-        self._limits = np.array([self.message_bytes_max, staged_max, row_bytes], np.int64)
-        self._layouts = np.zeros((1, len(schema), 5), np.int64)
-        self._layouts[0, :, 4] = -1
+        self._limits = np.zeros(len(ipc.LIMITS), np.int64)
+        self._limits[ipc.LIMITS.message] = self.message_bytes_max
+        self._limits[ipc.LIMITS.staged], self._limits[ipc.LIMITS.row] = staged_max, row_bytes
+        self._layouts = np.zeros((1, len(schema), len(ipc.LAYOUT)), np.int64)
+        self._layouts[0, :, ipc.LAYOUT.ordinal] = -1
         self._known: dict[bytes, int] = {}
         self._scratch = Scratch()
-        self._messages = np.empty((0, ipc.MESSAGE_WIDTH), np.int64)
+        self._messages = np.empty((0, len(ipc.MESSAGE)), np.int64)
         self._count = 0
 
     def layout(self, layout: Layout) -> int:
-        """The number of a layout for R_LAYOUT; 0 (pyarrow) for layouts beyond LAYOUTS_MAX too."""
+        """The number of a layout for a region; 0 (pyarrow) for layouts beyond LAYOUTS_MAX too."""
         if layout.table is None:
             return SLOW_LAYOUT
         key = layout.table.tobytes()
@@ -69,13 +72,13 @@ class Decoder:
     def run(self, regions: Int64s, wall_us: int) -> Int64s:
         """Stage all complete messages of `regions`; returns the messages that pyarrow must decode.
 
-        The caller sets R_ADDRESS to R_SLOW; this method sets R_SEQ.
+        The caller sets `address` to `slow`; this method sets `seq`.
         """
         producers = self.staging.producers
-        regions[:, ipc.R_SEQ] = producers.seq[regions[:, ipc.R_PRODUCER]]
-        most = int(regions[:, ipc.R_LENGTH].sum()) // MESSAGE_BYTES_MIN + 1
-        messages = self._scratch.get("messages", most * ipc.MESSAGE_WIDTH, np.int64)
-        messages = messages.reshape(most, ipc.MESSAGE_WIDTH)
+        regions[:, ipc.REGION.seq] = producers.seq[regions[:, ipc.REGION.producer]]
+        most = int(regions[:, ipc.REGION.length].sum()) // MESSAGE_BYTES_MIN + 1
+        messages = self._scratch.get("messages", most * len(ipc.MESSAGE), np.int64)
+        messages = messages.reshape(most, len(ipc.MESSAGE))
         sizes = self._scratch.get("sizes", most * self._width, np.int64)
         sizes = sizes.reshape(most, self._width)
         if not self._variable:
@@ -84,36 +87,36 @@ class Decoder:
         messages, sizes = messages[:count], sizes[:count]
         if count:
             self._stage(regions, messages, sizes, wall_us)
-        slow: Int64s = messages[messages[:, ipc.M_STATE] == ipc.SLOW]
+        slow: Int64s = messages[messages[:, ipc.MESSAGE.state] == ipc.SLOW]
         return slow
 
     def _stage(self, regions: Int64s, messages: Int64s, sizes: Int64s, wall_us: int) -> None:
         staging, count = self.staging, len(messages)
         places = self._scratch.get("places", count * self._width, np.int64)
         places = places.reshape(count, self._width)
-        totals = np.zeros(2 + self._width, np.int64)
+        totals = np.zeros(TOTALS.bytes + self._width, np.int64)
         ipc_columns.place(messages, count, sizes, places, totals)
-        rows, chunks = int(totals[0]), int(totals[1])
+        rows, chunks = int(totals[TOTALS.rows]), int(totals[TOTALS.chunks])
         bytes_each = np.zeros(len(staging.schema), np.int64)
-        bytes_each[self._variable] = totals[2 : 2 + len(self._variable)]
+        bytes_each[self._variable] = totals[TOTALS.bytes :][: len(self._variable)]
         to = staging.reserve(rows, bytes_each, chunks)
         self._copy(messages, regions, places, to, rows)
-        facts = np.zeros(5, np.int64)
-        facts[0] = staging.limit_us(wall_us) if wall_us >= CLOCK_SANE_US else TIME_MAX_US
-        facts[1], facts[2] = staging.latest_us, staging.max_ahead_us
+        facts = np.zeros(len(FACTS), np.int64)
+        facts[FACTS.limit] = staging.limit_us(wall_us) if wall_us >= CLOCK_SANE_US else TIME_MAX_US
+        facts[FACTS.latest], facts[FACTS.ahead] = staging.latest_us, staging.max_ahead_us
         time = staging.time_index
         ipc_columns.admit(messages, count, regions, self._layouts, time, sizes, facts)
-        if facts[4]:
+        if facts[FACTS.again]:
             ipc_columns.place(messages, count, sizes, places, totals)
-            rows = int(totals[0])
+            rows = int(totals[TOTALS.rows])
             self._copy(messages, regions, places, to, rows)
-        staging.refused_ahead += int(facts[3])
+        staging.refused_ahead += int(facts[FACTS.refused])
         log, producers = to.chunks, staging.producers
         chunks = ipc_columns.finish(
             messages, count, regions, to.row, log.tail, log.producer, log.stop, log.time_min,
             log.time_max, producers.seq, producers.latest_us, producers.ended,
         )  # fmt: skip
-        staging.extend(rows, chunks, int(facts[1]))
+        staging.extend(rows, chunks, int(facts[FACTS.latest]))
 
     def _copy(
         self, messages: Int64s, regions: Int64s, places: Int64s, to: StagingTarget, rows: int
@@ -121,7 +124,7 @@ class Decoder:
         cuts = [0, len(messages)]
         if self._workers is not None and self._workers.count > 1 and rows >= SPLIT_ROWS:
             parts = np.arange(1, self._workers.count) * rows // self._workers.count
-            ends = np.cumsum(messages[:, ipc.M_KEPT])
+            ends = np.cumsum(messages[:, ipc.MESSAGE.kept])
             cuts[1:1] = np.searchsorted(ends, parts).tolist()
         calls = [
             partial(
@@ -139,16 +142,17 @@ class Decoder:
 
 
 def problem(region: Int64s, staging: Staging, message_bytes_max: int) -> str:
-    """The text of R_ERROR for the peer."""
-    error, detail = int(region[ipc.R_ERROR]), int(region[ipc.R_DETAIL])
-    column = staging.schema.names[int(region[ipc.R_COLUMN])]
+    """The text of a region's error for the peer."""
+    error, detail = int(region[ipc.REGION.error]), int(region[ipc.REGION.detail])
+    column = staging.schema.names[int(region[ipc.REGION.column])]
+    seq = int(region[ipc.REGION.seq])
     texts = {
         ipc.E_MAGIC: "this is not an Arrow IPC stream (a message begins with FF FF FF FF)",
         ipc.E_SIZE: f"a message claims {detail} bytes; at most {message_bytes_max} are accepted",
         ipc.E_METADATA: "a message's metadata is damaged",
         ipc.E_HEADER: f"a message of type {detail} where a record batch was expected",
         ipc.E_VERSION: "an Arrow metadata version other than V4 and V5",
-        ipc.E_GAP: f"batch {detail} follows batch {int(region[ipc.R_SEQ])}: batches are missing",
+        ipc.E_GAP: f"batch {detail} follows batch {seq}: batches are missing",
         ipc.E_COLUMNS: "a batch has another number of columns than its schema",
         ipc.E_BUFFER: f"column {column}: a buffer lies outside its batch or is too short",
         ipc.E_NULLS: f"column {column} holds nulls but is not nullable",

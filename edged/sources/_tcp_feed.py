@@ -83,7 +83,7 @@ class StreamFeed:
         """Connections with input for which staging had no room, and with rows too late for any beat
         yet."""
         self.duplicates = self.messages = self.slow_messages = 0
-        self._table = np.zeros((64, ipc.REGION_WIDTH), np.int64)
+        self._table = np.zeros((64, len(ipc.REGION)), np.int64)
         self._free: list[int] = []
         self._committed = np.zeros(64, np.int64)
         self._sealed = np.zeros(64, np.int64)
@@ -117,8 +117,8 @@ class StreamFeed:
         connection.slot = slot
         row = self._table[slot]
         row[:] = 0
-        row[ipc.R_LAYOUT], row[ipc.R_PRODUCER] = connection.layout, number
-        row[ipc.R_NAMED], row[ipc.R_SLOW] = int(number != 0), int(connection.slow)
+        row[ipc.REGION.layout], row[ipc.REGION.producer] = connection.layout, number
+        row[ipc.REGION.named], row[ipc.REGION.slow] = int(number != 0), int(connection.slow)
         if number:
             self.by_number[number] = connection
             self.fds = at_least(self.fds, number + 1, -1)
@@ -187,7 +187,7 @@ class StreamFeed:
     def _numbers(self, fds: Int64s) -> Int64s:
         """The producers of connections."""
         slots = self._lines.table[fds, calls.S_SLOT]
-        numbers: Int64s = self._table[slots, ipc.R_PRODUCER]
+        numbers: Int64s = self._table[slots, ipc.REGION.producer]
         return numbers
 
     def committed(self, number: int) -> int:
@@ -255,18 +255,18 @@ class StreamFeed:
         buffers; `arena` is the memory at address `base`."""
         slots, fds = received[:, calls.G_SLOT].copy(), received[:, calls.G_FD].copy()
         regions = self._table[slots]
-        regions[:, ipc.R_ADDRESS] = received[:, calls.G_START]
-        regions[:, ipc.R_LENGTH] = received[:, calls.G_LENGTH]
+        regions[:, ipc.REGION.address] = received[:, calls.G_START]
+        regions[:, ipc.REGION.length] = received[:, calls.G_LENGTH]
         slow = self.decoder.run(regions, wall_us)
-        self.staging.producers.seen_us[regions[:, ipc.R_PRODUCER]] = monotonic_us
+        self.staging.producers.seen_us[regions[:, ipc.REGION.producer]] = monotonic_us
         texts = self._decode_slow(slow, slots, regions, wall_us) if len(slow) else {}
-        self.messages += int(np.maximum(regions[:, ipc.R_MESSAGES], 0).sum())
-        self.duplicates += int(regions[:, ipc.R_DUPLICATES].sum())
-        left = regions[:, ipc.R_LENGTH] - regions[:, ipc.R_CONSUMED]
+        self.messages += int(np.maximum(regions[:, ipc.REGION.messages], 0).sum())
+        self.duplicates += int(regions[:, ipc.REGION.duplicates].sum())
+        left = regions[:, ipc.REGION.length] - regions[:, ipc.REGION.consumed]
         for i in own:
             self._keep_own(self._at(int(slots[i])), regions[i], int(left[i]))
         shared = np.arange(len(slots)) if not own else np.delete(np.arange(len(slots)), own)
-        starts = regions[shared, ipc.R_ADDRESS] + regions[shared, ipc.R_CONSUMED]
+        starts = regions[shared, ipc.REGION.address] + regions[shared, ipc.REGION.consumed]
         rest, lines = left[shared], self._lines
         self._memory.bytes += calls.keep(
             fds[shared], starts, rest, lines.table, lines.tails, self._way
@@ -286,8 +286,8 @@ class StreamFeed:
     ) -> None:
         """Keep the beginning of a message that is in the arena and longer than a tail."""
         self._lines.table[connection.fd, calls.S_WAY] = calls.SINGLE
-        at = int(region[ipc.R_ADDRESS] + region[ipc.R_CONSUMED]) - base
-        need = int(region[ipc.R_NEED])
+        at = int(region[ipc.REGION.address] + region[ipc.REGION.consumed]) - base
+        need = int(region[ipc.REGION.need])
         if need <= SMALL_BYTES or left <= TAIL_BYTES_MAX:
             connection.keep(bytes(arena[at : at + left]))
             return
@@ -297,7 +297,7 @@ class StreamFeed:
 
     def _keep_own(self, connection: Connection, region: Int64s, left: int) -> None:
         """Keep the beginning of a message that is in the connection's own buffer."""
-        consumed, need = int(region[ipc.R_CONSUMED]), int(region[ipc.R_NEED])
+        consumed, need = int(region[ipc.REGION.consumed]), int(region[ipc.REGION.need])
         if consumed and left:
             connection.own[:left] = connection.own[consumed : consumed + left].copy()
         connection.filled, connection.need = left, need
@@ -314,8 +314,8 @@ class StreamFeed:
         texts: dict[int, str] = {}
         producers = self.staging.producers
         for message in slow:
-            r = int(message[ipc.M_REGION])
-            if r in texts or regions[r, ipc.R_MESSAGES] < 0:
+            r = int(message[ipc.MESSAGE.region])
+            if r in texts or regions[r, ipc.REGION.messages] < 0:
                 continue
             connection = self._at(int(slots[r]))
             try:
@@ -328,8 +328,8 @@ class StreamFeed:
             self.slow_messages += 1
             self.staging.append(batch, connection.number, wall_us)
             producers.ended[connection.number] = 0
-            if message[ipc.M_SEQ]:
-                producers.seq[connection.number] = message[ipc.M_SEQ]
+            if message[ipc.MESSAGE.seq]:
+                producers.seq[connection.number] = message[ipc.MESSAGE.seq]
         return texts
 
     def _reader(self, connection: Connection) -> SlowReader:
@@ -343,20 +343,20 @@ class StreamFeed:
         self, slots: Int64s, regions: Int64s, texts: dict[int, str]
     ) -> list[ConnectionOutcome]:
         """Results with an error, an end of stream or duplicates."""
-        self._table[slots, ipc.R_SLOW] = regions[:, ipc.R_SLOW]
-        odd = (regions[:, ipc.R_ERROR] != 0) | (regions[:, ipc.R_END] != 0)
-        odd |= regions[:, ipc.R_DUPLICATES] != 0
+        self._table[slots, ipc.REGION.slow] = regions[:, ipc.REGION.slow]
+        odd = (regions[:, ipc.REGION.error] != 0) | (regions[:, ipc.REGION.end] != 0)
+        odd |= regions[:, ipc.REGION.duplicates] != 0
         odd[list(texts)] = True
         outcomes = []
         for i in np.flatnonzero(odd).tolist():
             outcome = ConnectionOutcome(self._at(int(slots[i])))
             if i in texts:
                 outcome.error = texts[i]
-            elif regions[i, ipc.R_ERROR]:
+            elif regions[i, ipc.REGION.error]:
                 most = self.decoder.message_bytes_max
                 outcome.error = problem(regions[i], self.staging, most)
-            outcome.ended = outcome.error is None and bool(regions[i, ipc.R_END])
-            outcome.duplicate = int(regions[i, ipc.R_DUPLICATE_SEQ])
+            outcome.ended = outcome.error is None and bool(regions[i, ipc.REGION.end])
+            outcome.duplicate = int(regions[i, ipc.REGION.duplicate_seq])
             outcomes.append(outcome)
         return outcomes
 

@@ -40,7 +40,7 @@ def wanted(data: bytes) -> int:
     if len(data) < 8:
         return 8 - len(data)
     out = _framed(data)
-    size = int(out[1]) or 8 + int(out[3])
+    size = int(out[ipc.FRAME.size]) or 8 + int(out[ipc.FRAME.metadata])
     return max(1, min(size, GREETING_BYTES_MAX + 1) - len(data))
 
 
@@ -50,7 +50,11 @@ def read_greeting(data: bytes, token: bytes | None) -> Greeting | None:
     Raises ProtocolError for other bytes, Unauthorized if its token is not `token`.
     """
     out = _framed(data)
-    error, size, kind = int(out[0]), int(out[1]), int(out[2])
+    error, size, kind = (
+        int(out[ipc.FRAME.error]),
+        int(out[ipc.FRAME.size]),
+        int(out[ipc.FRAME.header]),
+    )
     if error == ipc.E_MAGIC:
         raise ProtocolError("this is not an Arrow IPC stream (it begins with FF FF FF FF)")
     if error or size > GREETING_BYTES_MAX:
@@ -61,7 +65,7 @@ def read_greeting(data: bytes, token: bytes | None) -> Greeting | None:
         return None
     if kind != ipc.SCHEMA:
         raise ProtocolError("the first message is not a schema")
-    if out[4]:
+    if out[ipc.FRAME.flag]:
         raise ProtocolError("the sender is big-endian; send little-endian buffers")
     try:
         schema = pa.ipc.read_schema(pa.py_buffer(data[:size]))
@@ -78,7 +82,7 @@ def read_greeting(data: bytes, token: bytes | None) -> Greeting | None:
 
 
 def _framed(data: bytes) -> npt.NDArray[np.int64]:
-    out = np.zeros(5, np.int64)
+    out = np.zeros(len(ipc.FRAME), np.int64)
     copy = np.frombuffer(bytearray(data), np.uint8)
     ipc.frame(address(copy), len(data), out)
     return out

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from edged.data.schema import BINARY, BOOL, FLOAT64, STRING, TIMESTAMP, Field, Schema
 from edged.errors import SchemaMismatch
+from kernels.cpu.ipc import LAYOUT
 
 
 @dataclass(frozen=True)
@@ -86,12 +87,12 @@ def _is_view(kind: pa.DataType, name: str) -> bool:
 
 
 def _table(wire: pa.Schema, schema: Schema) -> npt.NDArray[np.int64]:
-    """The kernel's layout table int64[columns, 5]; see `kernels.cpu.ipc`."""
+    """The kernel's layout table: an `IpcColumn` for each column."""
     first_buffer, at = [], 0
     for name in wire.names:
         first_buffer.append(at)
         at += 3 if schema.field(name).dtype.variable else 2
-    table = np.empty((len(schema), 5), np.int64)
+    table = np.empty((len(schema), len(LAYOUT)), np.int64)
     ordinal = 0
     for i, f in enumerate(schema):
         node = wire.names.index(f.name)

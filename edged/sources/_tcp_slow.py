@@ -49,7 +49,7 @@ class SlowReader:
         self._feed.feed(schema_message)
         self._reader = pa.ipc.open_stream(pa.PythonFile(self._feed, mode="r"))
         self._schema, self._bytes_max = schema, bytes_max
-        self._out = np.zeros(5, np.int64)
+        self._out = np.zeros(len(ipc.FRAME), np.int64)
         self._dictionary_bytes = 0
 
     def take(self, message: npt.NDArray[np.int64]) -> Batch | None:
@@ -57,16 +57,18 @@ class SlowReader:
 
         Raises ProtocolError for unreadable bytes, SchemaMismatch for values that do not fit.
         """
-        address = int(message[ipc.M_META])
-        meta = int(message[ipc.M_BODY]) - address - 8
-        body = int(message[ipc.M_BODY_LENGTH])
+        address = int(message[ipc.MESSAGE.meta])
+        meta = int(message[ipc.MESSAGE.body]) - address - 8
+        body = int(message[ipc.MESSAGE.body_length])
         claim = ipc.inflated(address + 8, meta, body)
         ipc.frame(address, 8 + meta + body, self._out)
-        kind = int(self._out[2])
+        kind = int(self._out[ipc.FRAME.header])
         if claim < 0:
             raise ProtocolError("a batch's metadata is damaged")
         if kind == ipc.DICTIONARY:
-            self._dictionary_bytes = claim + (self._dictionary_bytes if self._out[4] else 0)
+            self._dictionary_bytes = claim + (
+                self._dictionary_bytes if self._out[ipc.FRAME.flag] else 0
+            )
         if max(claim, self._dictionary_bytes) > self._bytes_max:
             raise ProtocolError(
                 f"a batch or dictionary unpacks to {claim} bytes, more than this stream may hold"

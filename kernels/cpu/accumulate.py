@@ -1,22 +1,15 @@
 """Accumulators: the state of a group's aggregates, and their update with blocks of rows.
 
 An accumulator is a few consecutive words of a group's row, seen as int64 (`groups`) or float64
-(`floats`: the same memory).  Kinds and words:
-
-    ROWS       n
-    COUNT      n
-    SUM_INT    low, high (one 128-bit integer), n
-    SUM_FLOAT  sum, n
-    MIN_INT MAX_INT MIN_FLOAT MAX_FLOAT  value, n
-    MOMENTS    n, mean, m2 (Welford: the sum of squared deviations from the mean)
-
-where n counts the values that are not null.  NaN is greater than every number, as in DuckDB.  Type
-codes name how a column's values are read.
+(`floats`: the same memory).  Its kind says which: ROWS and COUNT have one word, the number of rows
+and of values that are not null; sums, extremes and moments have the records declared below, in
+which `n` is the number of values that are not null.  NaN is greater than every number, as in
+DuckDB.  Type codes name how a column's values are read.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from llvmlite import ir
@@ -24,11 +17,59 @@ from numba import types
 from numba.extending import intrinsic
 
 from kernels.cpu import mem
+from kernels.cpu.columns import COLUMN
+from kernels.cpu.records import F64, I64, field, words
 from kernels.registry import device
 
 I1, I2, I4, I8, U1, U2, U4, U8, F4, F8, VARIABLE = range(11)
 ROWS, COUNT, SUM_INT, SUM_FLOAT, MIN_INT, MAX_INT, MIN_FLOAT, MAX_FLOAT, MOMENTS = range(9)
-WORDS = (1, 1, 3, 2, 2, 2, 2, 2, 3)
+
+
+class GroupAggregate(NamedTuple):
+    """An accumulator of a group, and the column that it takes."""
+
+    kind: I64 = field("kind of the accumulator")
+    column: I64 = field("number of the column; 0 for ROWS")
+    code: I64 = field("type code of the column; 0 for ROWS and COUNT")
+    word: I64 = field("first word of the accumulator in a group")
+
+
+class IntegerSum(NamedTuple):
+    """SUM_INT: one 128-bit integer."""
+
+    low: I64 = field("its low half")
+    high: I64 = field("its high half")
+    n: I64 = field("values")
+
+
+class FloatSum(NamedTuple):
+    """SUM_FLOAT."""
+
+    total: F64 = field("sum")
+    n: I64 = field("values")
+
+
+class Extreme(NamedTuple):
+    """MIN_INT and MAX_INT; of MIN_FLOAT and MAX_FLOAT `value` is a float64."""
+
+    value: I64 = field("least or greatest value")
+    n: I64 = field("values")
+
+
+class WelfordMoments(NamedTuple):
+    """MOMENTS."""
+
+    n: I64 = field("values")
+    mean: F64 = field("their mean")
+    m2: F64 = field("sum of their squared deviations from the mean")
+
+
+AGGREGATE = words(GroupAggregate)
+INTEGER_SUM, FLOAT_SUM = words(IntegerSum), words(FloatSum)
+EXTREME, WELFORD = words(Extreme), words(WelfordMoments)
+WORDS = (
+    1, 1, len(INTEGER_SUM), len(FLOAT_SUM), *[len(EXTREME)] * 4, len(WELFORD),
+)  # fmt: skip
 """Words of each kind."""
 SIGN = np.int64(-(2**63))
 
@@ -89,13 +130,13 @@ def add_integers(
         if ok[j]:
             g = to[j]
             value = load_int(kind, values + width * rows[j])
-            low = np.uint64(groups[g, w]) + np.uint64(value)
+            low = np.uint64(groups[g, w + INTEGER_SUM.low]) + np.uint64(value)
             if low < np.uint64(value):
-                groups[g, w + 1] += 1
+                groups[g, w + INTEGER_SUM.high] += 1
             if kind != U8 and value < 0:
-                groups[g, w + 1] -= 1
-            groups[g, w] = np.int64(low)
-            groups[g, w + 2] += 1
+                groups[g, w + INTEGER_SUM.high] -= 1
+            groups[g, w + INTEGER_SUM.low] = np.int64(low)
+            groups[g, w + INTEGER_SUM.n] += 1
 
 
 @device
@@ -117,10 +158,10 @@ def extreme_integers(
         if ok[j]:
             g = to[j]
             value = load_int(kind, values + width * rows[j])
-            a, b = value ^ flip, groups[g, w] ^ flip
-            if groups[g, w + 1] == 0 or (a < b if sign > 0 else b < a):
-                groups[g, w] = value
-            groups[g, w + 1] += 1
+            a, b = value ^ flip, groups[g, w + EXTREME.value] ^ flip
+            if groups[g, w + EXTREME.n] == 0 or (a < b if sign > 0 else b < a):
+                groups[g, w + EXTREME.value] = value
+            groups[g, w + EXTREME.n] += 1
 
 
 @device
@@ -141,11 +182,11 @@ def extreme_floats(
     for j in range(n):
         if ok[j]:
             g = to[j]
-            new, old = load_float(kind, values + width * rows[j]), floats[g, w]
+            new, old = load_float(kind, values + width * rows[j]), floats[g, w + EXTREME.value]
             a, b = (new, old) if sign > 0 else (old, new)
-            if groups[g, w + 1] == 0 or a < b or (b != b and a == a):
-                floats[g, w] = new
-            groups[g, w + 1] += 1
+            if groups[g, w + EXTREME.n] == 0 or a < b or (b != b and a == a):
+                floats[g, w + EXTREME.value] = new
+            groups[g, w + EXTREME.n] += 1
 
 
 @device
@@ -164,8 +205,8 @@ def add_floats(
     """SUM_FLOAT, in arrival order."""
     for j in range(n):
         if ok[j]:
-            floats[to[j], w] += load_float(kind, values + width * rows[j])
-            groups[to[j], w + 1] += 1
+            floats[to[j], w + FLOAT_SUM.total] += load_float(kind, values + width * rows[j])
+            groups[to[j], w + FLOAT_SUM.n] += 1
 
 
 @device
@@ -186,10 +227,10 @@ def add_moments(
         if ok[j]:
             g = to[j]
             value = load_float(kind, values + width * rows[j])
-            groups[g, w] += 1
-            delta = value - floats[g, w + 1]
-            floats[g, w + 1] += delta / groups[g, w]
-            floats[g, w + 2] += delta * (value - floats[g, w + 1])
+            groups[g, w + WELFORD.n] += 1
+            delta = value - floats[g, w + WELFORD.mean]
+            floats[g, w + WELFORD.mean] += delta / groups[g, w + WELFORD.n]
+            floats[g, w + WELFORD.m2] += delta * (value - floats[g, w + WELFORD.mean])
 
 
 @device
@@ -197,12 +238,17 @@ def update(
     columns: Any, aggs: Any, a: int, rows: Any, to: Any, ok: Any, n: int, groups: Any, floats: Any
 ) -> None:
     """Add a block's pairs to one accumulator."""
-    kind, c, code, w = aggs[a, 0], aggs[a, 1], aggs[a, 2], aggs[a, 3]
+    kind, c = aggs[a, AGGREGATE.kind], aggs[a, AGGREGATE.column]
+    code, w = aggs[a, AGGREGATE.code], aggs[a, AGGREGATE.word]
     if kind == ROWS:
         for j in range(n):
             groups[to[j], w] += 1
         return
-    width, values, valid = columns[c, 0], columns[c, 1], columns[c, 2]
+    width, values, valid = (
+        columns[c, COLUMN.width],
+        columns[c, COLUMN.values],
+        columns[c, COLUMN.valid],
+    )
     for j in range(n):
         ok[j] = 1 if valid == 0 else mem.load_u8(valid + rows[j])
     if kind == COUNT:

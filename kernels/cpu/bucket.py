@@ -22,39 +22,52 @@ the prefix sum of their sizes says.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from kernels.cpu import atomics, compare, mem
 from kernels.cpu.bucket_table import (
-    EXPIRIES,
-    FILL,
-    HEADS,
-    NEXT,
-    ROWS,
+    CHUNK,
     SLOTS,
-    TAGS,
-    TIMES,
+    TABLE,
     bucket_of,
     insert,
     mark,
     valid,
 )
 from kernels.cpu.keys import same_key
-from kernels.cpu.rings import RECORD_BYTES, earlier, later
+from kernels.cpu.partition import PARTITIONS, RECORD_BYTES
+from kernels.cpu.records import I64, field, words
+from kernels.cpu.rings import earlier, later
 from kernels.registry import device, kernel
 
-BEFORE, AFTER, LEFT_BASE, RIGHT_BASE, LEFT_DEAD, RIGHT_DEAD, LEFT_BOUND, RIGHT_BOUND = range(8)
-LEFT_NEW, RIGHT_NEW = 8, 9
-JOB_FIELDS = 10
-"""`job` (int64[10]): the windows (µs); the row number (mod 2^32) of each store's first row; the
-expiry below which each side's entries have left, and below which they leave after this beat; the
-first row of each store that came in this beat, which is there until the beat's end even if late."""
 
-RECORD, PAIRS = 0, 1
-"""`progress` (int64[2]): the next record, and the pairs written so far."""
+class BucketJob(NamedTuple):
+    """What a beat's probes have in common."""
 
+    before: I64 = field("how much earlier than the left row the right one may be (us)")
+    after: I64 = field("how much later (us)")
+    left_base: I64 = field("number (mod 2^32) of the left store's first row")
+    right_base: I64 = field("number (mod 2^32) of the right store's first row")
+    left_dead: I64 = field("expiry below which the left's entries have left")
+    right_dead: I64 = field("expiry below which the right's entries have left")
+    left_bound: I64 = field("expiry below which the left's entries leave after this beat")
+    right_bound: I64 = field("expiry below which the right's entries leave after this beat")
+    left_new: I64 = field(
+        "first row of the left store that came in this beat: it stays till its end"
+    )
+    right_new: I64 = field("first row of the right store that came in this beat")
+
+
+class BucketProgress(NamedTuple):
+    """Where `probe` goes on after its output was full."""
+
+    record: I64 = field("next record")
+    pairs: I64 = field("pairs so far")
+
+
+JOB, PROGRESS = words(BucketJob), words(BucketProgress)
 INVALID_MAX = 8
 """Invalid entries in a bucket above which a probe marks it."""
 HEADS_AHEAD, CHUNKS_AHEAD, SLOTS_AHEAD = 24, 12, 4
@@ -69,39 +82,39 @@ ROWS_MAX = 2**31
 def newest_chunk(table: Any, partition: int, record: int) -> Any:
     """The newest chunk of a record's bucket."""
     tag = mem.load_u32(record + 8)
-    return atomics.acquire_i64(table[HEADS] + 8 * bucket_of(table, partition, tag))
+    return atomics.acquire_i64(table[TABLE.heads] + 8 * bucket_of(table, partition, tag))
 
 
 @device
 def ask(table: Any, partition: int, record: int) -> Any:
     """Prefetch the bucket's head of a later record; returns a nearer one's newest chunk."""
     tag = mem.load_u32(record + RECORD_BYTES * HEADS_AHEAD + 8)
-    mem.prefetch(table[HEADS] + 8 * bucket_of(table, partition, tag))
+    mem.prefetch(table[TABLE.heads] + 8 * bucket_of(table, partition, tag))
     return newest_chunk(table, partition, record + RECORD_BYTES * CHUNKS_AHEAD)
 
 
 @device
 def ask_to_build(table: Any, partition: int, record: int) -> None:
     """Prefetch what inserting later records touches."""
-    mem.prefetch(ask(table, partition, record) + FILL)
+    mem.prefetch(ask(table, partition, record) + CHUNK.fill)
     chunk = newest_chunk(table, partition, record + RECORD_BYTES * SLOTS_AHEAD)
     if chunk != 0:
-        slot = mem.load_i64(chunk + FILL) & (SLOTS - 1)
-        mem.prefetch(chunk + EXPIRIES + 8 * slot)
-        mem.prefetch(chunk + TIMES + 8 * slot)
-        mem.prefetch(chunk + TAGS + 4 * slot)
-        mem.prefetch(chunk + ROWS + 4 * slot)
+        slot = mem.load_i64(chunk + CHUNK.fill) & (SLOTS - 1)
+        mem.prefetch(chunk + CHUNK.expiries + 8 * slot)
+        mem.prefetch(chunk + CHUNK.times + 8 * slot)
+        mem.prefetch(chunk + CHUNK.tags + 4 * slot)
+        mem.prefetch(chunk + CHUNK.rows + 4 * slot)
 
 
 @device
 def ask_to_probe(table: Any, partition: int, record: int) -> None:
     """Prefetch what probing with later records touches: half a chunk, as most are full."""
     chunk = ask(table, partition, record)
-    mem.prefetch(chunk + FILL)
-    mem.prefetch(chunk + TAGS)
-    mem.prefetch(chunk + TAGS + 64)
+    mem.prefetch(chunk + CHUNK.fill)
+    mem.prefetch(chunk + CHUNK.tags)
+    mem.prefetch(chunk + CHUNK.tags + 64)
     for line in range(4):
-        mem.prefetch(chunk + EXPIRIES + 64 * line)
+        mem.prefetch(chunk + CHUNK.expiries + 64 * line)
 
 
 @kernel(
@@ -137,7 +150,7 @@ def build(
     table: Any, records: int, edges: Any, expiry: Any, first: int, last: int, lane: int
 ) -> None:
     """Insert records first..last; many lanes may at once, each with its own number."""
-    for p in range(64):
+    for p in range(PARTITIONS):
         for i in range(max(first, edges[p]), min(last, edges[p + 1])):
             at = records + RECORD_BYTES * i
             ask_to_build(table, p, at)
@@ -200,24 +213,24 @@ def look(
 ) -> Any:
     """Write a record's pairs from `pairs` on, in any order; returns their end, -1 for no room."""
     invalid = 0
-    chunk = mem.load_i64(table[HEADS] + 8 * bucket)
+    chunk = mem.load_i64(table[TABLE.heads] + 8 * bucket)
     while chunk != 0:
         there = valid(chunk)
-        hits = compare.equal_u32(chunk + TAGS, tag)
-        gone = compare.below_i64(chunk + EXPIRIES, bound)
+        hits = compare.equal_u32(chunk + CHUNK.tags, tag)
+        gone = compare.below_i64(chunk + CHUNK.expiries, bound)
         if there >> np.uint64(32) != np.uint64(0):
-            hits |= compare.equal_u32(chunk + TAGS + 128, tag) << np.uint64(32)
-            gone |= compare.below_i64(chunk + EXPIRIES + 256, bound) << np.uint64(32)
+            hits |= compare.equal_u32(chunk + CHUNK.tags + 128, tag) << np.uint64(32)
+            gone |= compare.below_i64(chunk + CHUNK.expiries + 256, bound) << np.uint64(32)
         invalid += compare.ones(gone & there)
         hits &= there
         while hits != np.uint64(0):
             slot = compare.lowest(hits)
             hits &= hits - np.uint64(1)
-            time = mem.load_i64(chunk + TIMES + 8 * slot)
+            time = mem.load_i64(chunk + CHUNK.times + 8 * slot)
             if time < low or time > high:
                 continue
-            met = np.int64(np.uint32(mem.load_u32(chunk + ROWS + 4 * slot) - np.uint32(base)))
-            left_before = mem.load_i64(chunk + EXPIRIES + 8 * slot) < dead
+            met = np.int64(np.uint32(mem.load_u32(chunk + CHUNK.rows + 4 * slot) - np.uint32(base)))
+            left_before = mem.load_i64(chunk + CHUNK.expiries + 8 * slot) < dead
             if left_before and (met < new or met >= ROWS_MAX):
                 continue
             left, right = (met, row) if swapped else (row, met)
@@ -228,7 +241,7 @@ def look(
                 return -1
             out_mine[pairs], out_met[pairs] = row, met
             pairs += 1
-        chunk = mem.load_i64(chunk + NEXT)
+        chunk = mem.load_i64(chunk + CHUNK.next)
     if invalid > INVALID_MAX:
         mark(table, bucket)
     return pairs
@@ -255,17 +268,21 @@ def probe(
     """Probe the other side's `table` with records from progress[RECORD] to `last`; 0: output full,
     call again with more room.  `counts` (int64[64]) has each partition's pairs added."""
     right = swapped != 0
-    back, ahead = (job[AFTER], job[BEFORE]) if right else (job[BEFORE], job[AFTER])
+    back, ahead = (job[JOB.after], job[JOB.before]) if right else (job[JOB.before], job[JOB.after])
     base, met_base = (
-        (job[RIGHT_BASE], job[LEFT_BASE]) if right else (job[LEFT_BASE], job[RIGHT_BASE])
+        (job[JOB.right_base], job[JOB.left_base])
+        if right
+        else (job[JOB.left_base], job[JOB.right_base])
     )
     dead, bound = (
-        (job[LEFT_DEAD], job[LEFT_BOUND]) if right else (job[RIGHT_DEAD], job[RIGHT_BOUND])
+        (job[JOB.left_dead], job[JOB.left_bound])
+        if right
+        else (job[JOB.right_dead], job[JOB.right_bound])
     )
-    new = job[LEFT_NEW] if right else job[RIGHT_NEW]
-    pairs = progress[PAIRS]
-    for p in range(64):
-        for i in range(max(progress[RECORD], edges[p]), min(last, edges[p + 1])):
+    new = job[JOB.left_new] if right else job[JOB.right_new]
+    pairs = progress[PROGRESS.pairs]
+    for p in range(PARTITIONS):
+        for i in range(max(progress[PROGRESS.record], edges[p]), min(last, edges[p + 1])):
             at = records + RECORD_BYTES * i
             ask_to_probe(table, p, at)
             time, tag = mem.load_i64(at), mem.load_u32(at + 8)
@@ -277,7 +294,7 @@ def probe(
                 pairs, out_mine, out_met,
             )  # fmt: skip
             if end < 0:
-                progress[RECORD], progress[PAIRS] = i, pairs
+                progress[PROGRESS.record], progress[PROGRESS.pairs] = i, pairs
                 return 0
             for k in range(pairs + 1, end):
                 if out_met[k - 1] < out_met[k]:
@@ -285,7 +302,7 @@ def probe(
                     break
             counts[p] += end - pairs
             pairs = end
-    progress[RECORD], progress[PAIRS] = last, pairs
+    progress[PROGRESS.record], progress[PROGRESS.pairs] = last, pairs
     return 1
 
 
@@ -296,7 +313,7 @@ def probe(
 def write(source: Any, counts: Any, targets: Any, out: Any) -> None:
     """Copy the segments of `source`, one a partition of counts[p] values, to out[targets[p]:]."""
     at = 0
-    for p in range(64):
+    for p in range(PARTITIONS):
         for k in range(counts[p]):
             out[targets[p] + k] = source[at + k]
         at += counts[p]

@@ -1,7 +1,7 @@
 """Gathering rows of columns by index: `target[i] = source[rows[i]]`.
 
 Columns come as addresses (see `mem`), so that one kernel serves every type.  Each part does the
-output rows `START..STOP`, so that workers share a column without sharing a byte.
+output rows `start..stop`, so that workers share a column without sharing a byte.
 
 Variable-size columns take two passes: `gather_offsets` turns the gathered lengths into offsets from
 0, then a part copies.  Short values are copied as whole 8-byte words where neither the read nor the
@@ -10,19 +10,29 @@ write can leave its range; the excess bytes belong to values that the same part 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from kernels.cpu import mem, team
-from kernels.cpu.records import get
+from kernels.cpu.records import ADDRESS, I64, field, get, size_of, words
 from kernels.registry import device, kernel, task
 
-WIDTH, SOURCE, ROWS, START, STOP, TARGET, OFFSETS, TARGET_OFFSETS = range(8)
-PART_FIELDS = 8
-"""A part (int64[8]): bytes of a value, or where values have any length what may be read at the
-source; the addresses of the source and of the rows' numbers (int64); which of these; the address of
-the result; where values have any length the addresses of both's offsets (int64), else 0."""
+
+class GatherPart(NamedTuple):
+    """Some rows of a column to be gathered."""
+
+    width: I64 = field("bytes of a value; of values of any length: bytes readable at `source`")
+    source: ADDRESS = field("the column's values")
+    rows: ADDRESS = field("int64 numbers of the rows to be gathered")
+    start: I64 = field("first of them that this part does")
+    stop: I64 = field("end of those")
+    target: ADDRESS = field("values of the result")
+    offsets: ADDRESS = field("the column's int64 offsets; 0: fixed width")
+    target_offsets: ADDRESS = field("the result's int64 offsets; 0: fixed width")
+
+
+PART, PART_BYTES = words(GatherPart), size_of(GatherPart)
 
 
 @device
@@ -95,13 +105,13 @@ def variable(
 @task(reference="tests.naive.gather.gather")
 def gather_part(part: int) -> int:
     """Do the part at address `part`."""
-    source, rows, to = get(part, SOURCE), get(part, ROWS), get(part, TARGET)
-    start, stop, offsets = get(part, START), get(part, STOP), get(part, OFFSETS)
+    source, rows, to = get(part, PART.source), get(part, PART.rows), get(part, PART.target)
+    start, stop, offsets = get(part, PART.start), get(part, PART.stop), get(part, PART.offsets)
     if offsets == 0:
-        fixed(get(part, WIDTH), source, rows, start, stop, to)
+        fixed(get(part, PART.width), source, rows, start, stop, to)
     else:
-        size = get(part, WIDTH)
-        variable(source, size, offsets, rows, start, stop, get(part, TARGET_OFFSETS), to)
+        size = get(part, PART.width)
+        variable(source, size, offsets, rows, start, stop, get(part, PART.target_offsets), to)
     return 0
 
 
@@ -109,4 +119,4 @@ def gather_part(part: int) -> int:
 def gather_all(function: int, parts: Any) -> None:
     """Do all parts, one after the other; `function` is the address of `gather_part`."""
     for k in range(parts.shape[0]):
-        team.call(function, np.int64(parts.ctypes.data) + 8 * PART_FIELDS * k)
+        team.call(function, np.int64(parts.ctypes.data) + PART_BYTES * k)

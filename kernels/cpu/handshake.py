@@ -35,49 +35,69 @@ No deadlock.  A lane takes a message only if there is room for what it causes.  
 cause only messages to the left, and lane 0 sends none: those queues always drain.  Messages to the
 right need room there and for one ack; the right end sends nothing on: so do they.
 
-A queue is 384 bytes, aligned to 64: uint32 taken (the consumer's) | at 64 uint32 put (the
-producer's) | at 128 uint32[64] messages.  Counters run mod 2^32.  Towards the right a message is a
-block's number; towards the left twice the number, or 1 for an ack.
+A queue (`MessageQueue`) is aligned to 64 bytes.  Its counters run mod 2^32.  Towards the right a
+message is a block's number; towards the left twice the number, or 1 for an ack.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from kernels.cpu import atomics, mem
 from kernels.cpu.nested_loop import (
-    AFTER,
-    BEFORE,
-    LEFT_BASE,
-    RIGHT_BASE,
-    START,
-    VISIBLE,
+    JOB,
+    WINDOW,
     add,
     pair_up,
     scan,
 )
 from kernels.cpu.partition import RECORD_BYTES
+from kernels.cpu.records import ADDRESS, I64, U32, field, offsets, size_of, words
 from kernels.cpu.rings import earlier, later
 from kernels.registry import device, kernel
 
-TAKEN, PUT, MESSAGES = 0, 64, 128
-QUEUE_BYTES = 384
-QUEUE_SLOTS = 64
 BLOCK = 64
+QUEUE_SLOTS = 64
 ACK = 1
 
-LEFT_ARRIVED, LEFT_ACKED, RIGHT_ARRIVED, PAIRS = range(4)
-LANE_FIELDS = 16
-"""`state` (int64[lanes, 16], a cache line pair each): blocks of R received, those of them
-that the right neighbour has acked, blocks of S received, pairs written."""
 
-LEFT_RECORDS, RIGHT_RECORDS, LEFT_ROWS, RIGHT_ROWS, LEFT_TURN, RIGHT_TURN, QUEUES = range(7)
-BATCH_FIELDS = 8
-"""`batch` (int64[8]): addresses of the records and their numbers; the home lane of each side's
-block 0, the next ones following in turn; the address of the queues: those to the right of each lane
-first, then those to the left."""
+class MessageQueue(NamedTuple):
+    """A queue of one producer and one consumer; each has a cache line to write to."""
+
+    taken: U32 = field("messages ever taken; the consumer writes it")
+    put: U32 = field("messages ever put; the producer writes it", at=64)
+    messages: U32 = field(
+        "messages, number k in slot k mod QUEUE_SLOTS", at=128, length=QUEUE_SLOTS
+    )
+
+
+class HandshakeLane(NamedTuple):
+    """A lane's progress in a beat."""
+
+    left_arrived: I64 = field("blocks of R received")
+    left_acked: I64 = field("those of them that the right neighbour has acked")
+    right_arrived: I64 = field("blocks of S received")
+    pairs: I64 = field("pairs written")
+
+
+class HandshakeBatch(NamedTuple):
+    """A beat's records and the line's queues."""
+
+    left_records: ADDRESS = field("records of R")
+    right_records: ADDRESS = field("records of S")
+    left_rows: I64 = field("number of R's records")
+    right_rows: I64 = field("number of S's records")
+    left_turn: I64 = field("home lane of R's block 0, the next ones following in turn")
+    right_turn: I64 = field("home lane of S's block 0")
+    queues: ADDRESS = field("queues: those to the right of each lane, then those to the left")
+
+
+QUEUE, LANE, BATCH = offsets(MessageQueue), words(HandshakeLane), words(HandshakeBatch)
+QUEUE_BYTES = size_of(MessageQueue)
+LANE_FIELDS = 16
+"""Length of a lane's row: 128 bytes, so that two lanes never share a cache line."""
 
 DONE, WAITING, FULL = range(3)
 SPINS = 400
@@ -87,32 +107,38 @@ SPINS = 400
 @device
 def room(queue: int) -> Any:
     """Whether a queue has room for a message."""
-    put, taken = mem.load_u32(queue + PUT), atomics.acquire_u32(queue + TAKEN)
+    put, taken = mem.load_u32(queue + QUEUE.put), atomics.acquire_u32(queue + QUEUE.taken)
     return np.uint32(put - taken) < np.uint32(QUEUE_SLOTS)
+
+
+@device
+def slot_at(queue: int, number: Any) -> Any:
+    """The address of a message's slot, by the message's number."""
+    return queue + QUEUE.messages + 4 * np.int64(number & np.uint32(QUEUE_SLOTS - 1))
 
 
 @device
 def send(queue: int, message: int) -> None:
     """Put a message; the queue has room."""
-    put = mem.load_u32(queue + PUT)
-    mem.store_u32(queue + MESSAGES + 4 * np.int64(put & np.uint32(63)), np.uint32(message))
-    atomics.release_u32(queue + PUT, np.uint32(put + np.uint32(1)))
+    put = mem.load_u32(queue + QUEUE.put)
+    mem.store_u32(slot_at(queue, put), np.uint32(message))
+    atomics.release_u32(queue + QUEUE.put, np.uint32(put + np.uint32(1)))
 
 
 @device
 def first_message(queue: int) -> Any:
     """The oldest message, which stays; -1 for none."""
-    put, taken = atomics.acquire_u32(queue + PUT), mem.load_u32(queue + TAKEN)
+    put, taken = atomics.acquire_u32(queue + QUEUE.put), mem.load_u32(queue + QUEUE.taken)
     if put == taken:
         return np.int64(-1)
-    return np.int64(mem.load_u32(queue + MESSAGES + 4 * np.int64(taken & np.uint32(63))))
+    return np.int64(mem.load_u32(slot_at(queue, taken)))
 
 
 @device
 def forget(queue: int) -> None:
     """Remove the oldest message."""
-    taken = mem.load_u32(queue + TAKEN)
-    atomics.release_u32(queue + TAKEN, np.uint32(taken + np.uint32(1)))
+    taken = mem.load_u32(queue + QUEUE.taken)
+    atomics.release_u32(queue + QUEUE.taken, np.uint32(taken + np.uint32(1)))
 
 
 @device
@@ -134,9 +160,13 @@ def cross(
     out_right: Any,
 ) -> Any:
     """Compare a record with those of the other batch at addresses first..last; -1: no room."""
-    back, ahead = (job[AFTER], job[BEFORE]) if swapped else (job[BEFORE], job[AFTER])
+    back, ahead = (
+        (job[JOB.after], job[JOB.before]) if swapped else (job[JOB.before], job[JOB.after])
+    )
     base, met_base = (
-        (job[RIGHT_BASE], job[LEFT_BASE]) if swapped else (job[LEFT_BASE], job[RIGHT_BASE])
+        (job[JOB.right_base], job[JOB.left_base])
+        if swapped
+        else (job[JOB.left_base], job[JOB.right_base])
     )
     time, tag = mem.load_i64(record), mem.load_u32(record + 8)
     low, high = earlier(time, back), later(time, ahead)
@@ -169,20 +199,20 @@ def meet(
     the blocks others[0]..others[1] of the other batch; returns the end of the pairs, -1 for no
     room."""
     mine, rows = (
-        (batch[RIGHT_RECORDS], batch[RIGHT_ROWS])
+        (batch[BATCH.right_records], batch[BATCH.right_rows])
         if swapped
-        else (batch[LEFT_RECORDS], batch[LEFT_ROWS])
+        else (batch[BATCH.left_records], batch[BATCH.left_rows])
     )
     theirs, met = (
-        (batch[LEFT_RECORDS], batch[LEFT_ROWS])
+        (batch[BATCH.left_records], batch[BATCH.left_rows])
         if swapped
-        else (batch[RIGHT_RECORDS], batch[RIGHT_ROWS])
+        else (batch[BATCH.right_records], batch[BATCH.right_rows])
     )
     first = theirs + RECORD_BYTES * min(met, BLOCK * others[0])
     last = theirs + RECORD_BYTES * min(met, BLOCK * others[1])
     for i in range(BLOCK * block, min(rows, BLOCK * block + BLOCK)):
         record = mine + RECORD_BYTES * i
-        start, stop = window[START], window[VISIBLE]
+        start, stop = window[WINDOW.start], window[WINDOW.visible]
         pairs = scan(record, window, start, stop, swapped, job, keys, pairs, out_left, out_right)
         if pairs >= 0:
             pairs = cross(record, first, last, swapped, job, keys, pairs, out_left, out_right)
@@ -203,13 +233,13 @@ def settle(
 @device
 def queue_right(batch: Any, lanes: int, lane: int) -> Any:
     """The queue from a lane to its right neighbour."""
-    return batch[QUEUES] + QUEUE_BYTES * lane
+    return batch[BATCH.queues] + QUEUE_BYTES * lane
 
 
 @device
 def queue_left(batch: Any, lanes: int, lane: int) -> Any:
     """The queue from a lane to its left neighbour."""
-    return batch[QUEUES] + QUEUE_BYTES * (lanes + lane)
+    return batch[BATCH.queues] + QUEUE_BYTES * (lanes + lane)
 
 
 @device
@@ -227,8 +257,8 @@ def take_left(
     out_right: Any,
 ) -> int:
     """Take the next block of R, if there is one and room for its messages."""
-    block = state[LEFT_ARRIVED]
-    if block == blocks(batch[LEFT_ROWS]):
+    block = state[LANE.left_arrived]
+    if block == blocks(batch[BATCH.left_rows]):
         return WAITING
     if lane > 0:
         if first_message(queue_right(batch, lanes, lane - 1)) < 0:
@@ -237,14 +267,16 @@ def take_left(
             return WAITING
     if lane < lanes - 1 and not room(queue_right(batch, lanes, lane)):
         return WAITING
-    through = (0, state[RIGHT_ARRIVED] if lane == 0 else 0)
-    pairs = meet(block, batch, False, other, through, job, keys, state[PAIRS], out_left, out_right)
+    through = (0, state[LANE.right_arrived] if lane == 0 else 0)
+    pairs = meet(
+        block, batch, False, other, through, job, keys, state[LANE.pairs], out_left, out_right
+    )
     if pairs < 0:
         return FULL
-    state[PAIRS] = pairs
-    rows, records = batch[LEFT_ROWS], batch[LEFT_RECORDS]
-    settle(block, batch[LEFT_TURN], lane, lanes, window, records, rows, edges)
-    state[LEFT_ARRIVED] = block + 1
+    state[LANE.pairs] = pairs
+    rows, records = batch[BATCH.left_rows], batch[BATCH.left_records]
+    settle(block, batch[BATCH.left_turn], lane, lanes, window, records, rows, edges)
+    state[LANE.left_arrived] = block + 1
     if lane > 0:
         forget(queue_right(batch, lanes, lane - 1))
         send(queue_left(batch, lanes, lane), ACK)
@@ -268,27 +300,29 @@ def take_right(
     out_right: Any,
 ) -> int:
     """Take the next block of S, or an ack, if there is one and room for its messages."""
-    block = state[RIGHT_ARRIVED]
+    block = state[LANE.right_arrived]
     if lane < lanes - 1:
         message = first_message(queue_left(batch, lanes, lane + 1))
         if message < 0:
             return WAITING
         if message == ACK:
             forget(queue_left(batch, lanes, lane + 1))
-            state[LEFT_ACKED] += 1
+            state[LANE.left_acked] += 1
             return DONE
-    elif block == blocks(batch[RIGHT_ROWS]):
+    elif block == blocks(batch[BATCH.right_rows]):
         return WAITING
     if lane > 0 and not room(queue_left(batch, lanes, lane)):
         return WAITING
-    flight = (state[LEFT_ACKED], state[LEFT_ARRIVED])
-    pairs = meet(block, batch, True, other, flight, job, keys, state[PAIRS], out_left, out_right)
+    flight = (state[LANE.left_acked], state[LANE.left_arrived])
+    pairs = meet(
+        block, batch, True, other, flight, job, keys, state[LANE.pairs], out_left, out_right
+    )
     if pairs < 0:
         return FULL
-    state[PAIRS] = pairs
-    rows, records = batch[RIGHT_ROWS], batch[RIGHT_RECORDS]
-    settle(block, batch[RIGHT_TURN], lane, lanes, window, records, rows, edges)
-    state[RIGHT_ARRIVED] = block + 1
+    state[LANE.pairs] = pairs
+    rows, records = batch[BATCH.right_rows], batch[BATCH.right_records]
+    settle(block, batch[BATCH.right_turn], lane, lanes, window, records, rows, edges)
+    state[LANE.right_arrived] = block + 1
     if lane < lanes - 1:
         forget(queue_left(batch, lanes, lane + 1))
     if lane > 0:
@@ -299,9 +333,9 @@ def take_right(
 @device
 def over(lane: int, lanes: int, state: Any, batch: Any) -> Any:
     """Whether a lane has processed the whole beat and the queues towards it are empty."""
-    left, right = blocks(batch[LEFT_ROWS]), blocks(batch[RIGHT_ROWS])
-    acked = lane == lanes - 1 or state[LEFT_ACKED] == left
-    return state[LEFT_ARRIVED] == left and state[RIGHT_ARRIVED] == right and acked
+    left, right = blocks(batch[BATCH.left_rows]), blocks(batch[BATCH.right_rows])
+    acked = lane == lanes - 1 or state[LANE.left_acked] == left
+    return state[LANE.left_arrived] == left and state[LANE.right_arrived] == right and acked
 
 
 @kernel(

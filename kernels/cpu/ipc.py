@@ -21,45 +21,98 @@ Five passes, each over all regions of one stream:
     admit   removes refused messages and rows too far ahead; then `place` and `copy` run again
     finish  chunk entries, producers' sequence numbers and times
 
-`layouts[k, column]` is the place of a stream's column in the messages of layout k: node index,
-first buffer index, kind (bytes a value; 0: bits, -1: UTF-8, -2: binary), nullable, ordinal among
-the variable-size columns (-1: fixed).  The constants below number the fields of `regions` and
-`messages`.
+A row of `regions` is an `IpcRegion`, a row of `messages` an `IpcMessage`; `layouts[k, column]` is
+the `IpcColumn` of a stream's column in the messages of layout k.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from kernels.cpu.mem import load_i32, load_i64, load_u8, load_u16, load_u32, load_u64
+from kernels.cpu.records import ADDRESS, I64, field, words
 from kernels.registry import device, kernel
 
-# A region: fields set by the caller,
-R_ADDRESS, R_LENGTH, R_LAYOUT, R_PRODUCER = 0, 1, 2, 3
-R_NAMED = 4  # 1: the peer gave a producer id, so sequence numbers count
-R_SEQ = 5  # last sequence number staged; moved on by `admit`
-R_SLOW = 6  # 1: these kernels do not take its batches; set by `scan` at the first such batch
-# and fields set by the kernels.
-R_CONSUMED = 7  # bytes of whole messages that need not be kept
-R_ERROR, R_COLUMN, R_DETAIL = 8, 9, 10
-R_NEED = 11  # known size of the incomplete message; 0: none has begun
-R_END = 12  # 1: the end-of-stream marker was read
-R_DUPLICATES = 13  # messages dropped because their sequence number was staged before
-R_DUPLICATE_SEQ = 14  # the largest of their numbers
-R_MESSAGES = 15
-REGION_WIDTH = 16
 
-# A message.
-M_REGION, M_META, M_BODY, M_BODY_LENGTH, M_ROWS, M_SEQ, M_NODES, M_BUFFERS = 0, 1, 2, 3, 4, 5, 6, 7
-M_STATE, M_AT, M_KEPT, M_TIME_MIN, M_TIME_MAX, M_ERROR, M_COLUMN = 8, 9, 10, 11, 12, 13, 14
-M_LIMIT = 15  # largest time admitted where M_STATE is FILTERED
-MESSAGE_WIDTH = 16
+class IpcRegion(NamedTuple):
+    """The received bytes of a connection.  The caller sets the fields before `consumed`, the
+    kernels set the others."""
 
-WHOLE, FILTERED, DROPPED, SLOW = 0, 1, 2, 3  # M_STATE
+    address: ADDRESS = field("received bytes")
+    length: I64 = field("number of these bytes")
+    layout: I64 = field("number of the layout")
+    producer: I64 = field("number of the producer")
+    named: I64 = field("1: the peer gave a producer id, so sequence numbers count")
+    seq: I64 = field("last sequence number staged; moved on by `admit`")
+    slow: I64 = field("1: these kernels do not take its batches; set by `scan` at the first such")
+    consumed: I64 = field("bytes of whole messages that need not be kept")
+    error: I64 = field("reason of refusal; 0 for none")
+    column: I64 = field("number of the column that was refused")
+    detail: I64 = field("figure of the error's message")
+    need: I64 = field("known size of the incomplete message; 0: none has begun")
+    end: I64 = field("1: the end-of-stream marker was read")
+    duplicates: I64 = field("messages dropped because their number was staged before")
+    duplicate_seq: I64 = field("largest of these numbers")
+    messages: I64 = field("messages taken; -1: refused by `admit`")
 
-# Reasons of refusal (R_ERROR, M_ERROR).
+
+class IpcMessage(NamedTuple):
+    """A scanned record batch."""
+
+    region: I64 = field("number of its region")
+    meta: ADDRESS = field("flatbuffer")
+    body: ADDRESS = field("body")
+    body_length: I64 = field("bytes of the body")
+    rows: I64 = field("rows")
+    seq: I64 = field("sequence number; 0 for none")
+    nodes: ADDRESS = field("nodes of the RecordBatch")
+    buffers: ADDRESS = field("buffers of the RecordBatch")
+    state: I64 = field("WHOLE, FILTERED, DROPPED or SLOW")
+    at: I64 = field("place of its first row, from the first message's on")
+    kept: I64 = field("rows that are staged")
+    time_min: I64 = field("earliest time of these")
+    time_max: I64 = field("latest time of these")
+    error: I64 = field("reason of refusal; 0 for none")
+    column: I64 = field("number of the column that was refused")
+    limit: I64 = field("latest time that is staged, of a FILTERED message")
+
+
+class IpcColumn(NamedTuple):
+    """Where a stream's column lies in a message."""
+
+    node: I64 = field("index of its node")
+    buffer: I64 = field("index of its first buffer")
+    kind: I64 = field("bytes of a value; 0: bits, -1: UTF-8, -2: binary")
+    nullable: I64 = field("1: it may have nulls")
+    ordinal: I64 = field("number among the columns of variable size; -1: fixed size")
+
+
+class IpcLimits(NamedTuple):
+    """What `scan` admits."""
+
+    message: I64 = field("bytes of a message, at most")
+    staged: I64 = field("bytes of a staged batch, at most")
+    row: I64 = field("staged bytes of a row, without values of variable size")
+
+
+class IpcFrame(NamedTuple):
+    """What `frame` finds at the begin of a message."""
+
+    error: I64 = field("reason of refusal; 0 for none")
+    size: I64 = field("bytes of the message; 0: not known yet")
+    header: I64 = field("type of the header")
+    metadata: I64 = field("bytes of the flatbuffer")
+    flag: I64 = field("1: a schema is big-endian, a dictionary is a delta")
+
+
+REGION, MESSAGE, LAYOUT = words(IpcRegion), words(IpcMessage), words(IpcColumn)
+LIMITS, FRAME = words(IpcLimits), words(IpcFrame)
+
+WHOLE, FILTERED, DROPPED, SLOW = 0, 1, 2, 3  # states of a message
+
+# Reasons of refusal (`error` of regions, messages and frames).
 E_MAGIC, E_SIZE, E_METADATA, E_HEADER, E_VERSION, E_GAP = 1, 2, 3, 4, 5, 6
 E_COLUMNS, E_BUFFER = 7, 8
 E_NULLS, E_OFFSETS, E_UTF8, E_LENGTH, E_SEQ, E_AFTER_END, E_STAGED = 9, 10, 11, 12, 13, 14, 15
@@ -167,19 +220,19 @@ def message_table(base: int, size: int) -> Any:
 @device
 def column_size(layouts: Any, k: int, c: int, m: Any) -> Any:
     """Check one column of message `m`: its variable-size bytes, or minus an error number."""
-    node = m[M_NODES] + 16 * layouts[k, c, 0]
-    rows, nulls = m[M_ROWS], load_i64(node + 8)
+    node = m[MESSAGE.nodes] + 16 * layouts[k, c, LAYOUT.node]
+    rows, nulls = m[MESSAGE.rows], load_i64(node + 8)
     if load_i64(node) != rows or nulls < 0 or nulls > rows:
         return -E_LENGTH
-    if nulls > 0 and layouts[k, c, 3] == 0:
+    if nulls > 0 and layouts[k, c, LAYOUT.nullable] == 0:
         return -E_NULLS
-    kind = layouts[k, c, 2]
+    kind = layouts[k, c, LAYOUT.kind]
     for b in range(2 if kind >= 0 else 3):
-        buffer = m[M_BUFFERS] + 16 * (layouts[k, c, 1] + b)
+        buffer = m[MESSAGE.buffers] + 16 * (layouts[k, c, LAYOUT.buffer] + b)
         offset, length = load_i64(buffer), load_i64(buffer + 8)
-        if offset < 0 or length < 0 or offset > m[M_BODY_LENGTH]:
+        if offset < 0 or length < 0 or offset > m[MESSAGE.body_length]:
             return -E_BUFFER
-        if length > m[M_BODY_LENGTH] - offset:
+        if length > m[MESSAGE.body_length] - offset:
             return -E_BUFFER
         need = 0
         if b == 0:
@@ -194,8 +247,8 @@ def column_size(layouts: Any, k: int, c: int, m: Any) -> Any:
             return -E_BUFFER
     if kind >= 0 or rows == 0:
         return 0
-    buffer = m[M_BUFFERS] + 16 * (layouts[k, c, 1] + 1)
-    offsets = m[M_BODY] + load_i64(buffer)
+    buffer = m[MESSAGE.buffers] + 16 * (layouts[k, c, LAYOUT.buffer] + 1)
+    offsets = m[MESSAGE.body] + load_i64(buffer)
     first, last = load_i32(offsets), load_i32(offsets + 4 * rows)
     if first < 0 or last < first or last > load_i64(buffer + 24):
         return -E_OFFSETS
@@ -213,7 +266,7 @@ def batch_header(base: int, size: int, table: int, m: Any, columns: int, buffers
     compression = field_at(base, size, table, 3, 4)
     if length < 0 or nodes < 0 or ranges < 0 or compression < 0:
         return E_METADATA
-    m[M_ROWS] = load_i64(base + length) if length > 0 else 0
+    m[MESSAGE.rows] = load_i64(base + length) if length > 0 else 0
     if compression > 0:
         return -1
     if nodes == 0 or ranges == 0:
@@ -222,62 +275,61 @@ def batch_header(base: int, size: int, table: int, m: Any, columns: int, buffers
         return E_COLUMNS
     if not vector_fits(base, size, nodes, 16) or not vector_fits(base, size, ranges, 16):
         return E_METADATA
-    m[M_NODES], m[M_BUFFERS] = base + nodes + 4, base + ranges + 4
-    if m[M_ROWS] < 0 or m[M_ROWS] > m[M_BODY_LENGTH]:
+    m[MESSAGE.nodes], m[MESSAGE.buffers] = base + nodes + 4, base + ranges + 4
+    if m[MESSAGE.rows] < 0 or m[MESSAGE.rows] > m[MESSAGE.body_length]:
         return E_LENGTH
     return 0
 
 
 @kernel("void(int64, int64, int64[::1])", reference="tests.naive.ipc.frame")
 def frame(address: int, length: int, out: Any) -> None:
-    """The message at `address`: out = error, total size (0: not known yet), header type,
-    metadata size, and a flag: a schema is big-endian, a dictionary is a delta."""
+    """Describe the message at `address` in `out` (`IpcFrame`)."""
     out[:] = 0
     if length < 8:
         if length >= 4 and load_u32(address) != 0xFFFFFFFF:
-            out[0] = E_MAGIC
+            out[FRAME.error] = E_MAGIC
         return
     if load_u32(address) != 0xFFFFFFFF:
-        out[0] = E_MAGIC
+        out[FRAME.error] = E_MAGIC
         return
     size = load_i32(address + 4)
-    out[3] = size
+    out[FRAME.metadata] = size
     if size < 0 or size > METADATA_MAX:
-        out[0] = E_SIZE
+        out[FRAME.error] = E_SIZE
         return
     if size == 0:
-        out[1] = 8
+        out[FRAME.size] = 8
         return
     if length < 8 + size:
         return
     base = address + 8
     message = message_table(base, size)
     if message < 0:
-        out[0] = E_METADATA
+        out[FRAME.error] = E_METADATA
         return
     kind, body = field_at(base, size, message, 1, 1), field_at(base, size, message, 3, 8)
     header = child_at(base, size, message, 2)
     if kind <= 0 or header <= 0 or body < 0:
-        out[0] = E_METADATA
+        out[FRAME.error] = E_METADATA
         return
     body_length = load_i64(base + body) if body > 0 else 0
     if body_length < 0 or body_length > 2**40:
-        out[0] = E_SIZE
+        out[FRAME.error] = E_SIZE
         return
-    out[1] = 8 + size + body_length
-    out[2] = load_u8(base + kind)
-    if out[2] == SCHEMA:
+    out[FRAME.size] = 8 + size + body_length
+    out[FRAME.header] = load_u8(base + kind)
+    if out[FRAME.header] == SCHEMA:
         endian = field_at(base, size, header, 0, 2)
         if endian < 0:
-            out[0] = E_METADATA
+            out[FRAME.error] = E_METADATA
         elif endian > 0:
-            out[4] = load_u16(base + endian) != 0
-    elif out[2] == DICTIONARY:
+            out[FRAME.flag] = load_u16(base + endian) != 0
+    elif out[FRAME.header] == DICTIONARY:
         delta = field_at(base, size, header, 2, 1)
         if delta < 0:
-            out[0] = E_METADATA
+            out[FRAME.error] = E_METADATA
         elif delta > 0:
-            out[4] = load_u8(base + delta) != 0
+            out[FRAME.flag] = load_u8(base + delta) != 0
 
 
 @kernel("int64(int64, int64, int64)", reference="tests.naive.ipc.inflated")
@@ -316,28 +368,28 @@ def scan_message(
 ) -> Any:
     """Parse the message at `at`, of which `left` bytes are here, into `m`.
 
-    Returns its size; 0: incomplete (R_NEED has the need); -1: refused (R_ERROR has the reason)."""
-    regions[r, R_NEED] = 8
+    Returns its size; 0: incomplete (`need` says what it needs); -1: refused (`error` says why)."""
+    regions[r, REGION.need] = 8
     if left < 4:
         return 0
     if load_u32(at) != 0xFFFFFFFF:
-        regions[r, R_ERROR] = E_MAGIC
+        regions[r, REGION.error] = E_MAGIC
         return -1
     if left < 8:
         return 0
     size = load_i32(at + 4)
     if size < 0 or size > METADATA_MAX:
-        regions[r, R_ERROR], regions[r, R_DETAIL] = E_SIZE, size
+        regions[r, REGION.error], regions[r, REGION.detail] = E_SIZE, size
         return -1
     if size == 0:
-        regions[r, R_END] = 1
+        regions[r, REGION.end] = 1
         return 8
-    regions[r, R_NEED] = 8 + size
+    regions[r, REGION.need] = 8 + size
     if left < 8 + size:
         return 0
     base = at + 8
     message = message_table(base, size)
-    regions[r, R_ERROR] = E_METADATA
+    regions[r, REGION.error] = E_METADATA
     if message < 0:
         return -1
     version, kind = field_at(base, size, message, 0, 2), field_at(base, size, message, 1, 1)
@@ -345,41 +397,41 @@ def scan_message(
     if kind <= 0 or header <= 0 or body < 0 or version < 0:
         return -1
     if version == 0 or load_u16(base + version) < 3 or load_u16(base + version) > 4:
-        regions[r, R_ERROR] = E_VERSION
+        regions[r, REGION.error] = E_VERSION
         return -1
-    m[M_BODY_LENGTH] = load_i64(base + body) if body > 0 else 0
+    m[MESSAGE.body_length] = load_i64(base + body) if body > 0 else 0
     header_type = load_u8(base + kind)
     if header_type != RECORD_BATCH and header_type != DICTIONARY:
-        regions[r, R_ERROR], regions[r, R_DETAIL] = E_HEADER, header_type
+        regions[r, REGION.error], regions[r, REGION.detail] = E_HEADER, header_type
         return -1
-    if m[M_BODY_LENGTH] < 0 or m[M_BODY_LENGTH] > limits[0] - 8 - size:
-        regions[r, R_ERROR], regions[r, R_DETAIL] = E_SIZE, m[M_BODY_LENGTH]
+    if m[MESSAGE.body_length] < 0 or m[MESSAGE.body_length] > limits[LIMITS.message] - 8 - size:
+        regions[r, REGION.error], regions[r, REGION.detail] = E_SIZE, m[MESSAGE.body_length]
         return -1
-    total = 8 + size + m[M_BODY_LENGTH]
-    regions[r, R_NEED] = total
+    total = 8 + size + m[MESSAGE.body_length]
+    regions[r, REGION.need] = total
     if total > left:
-        regions[r, R_ERROR] = 0
+        regions[r, REGION.error] = 0
         return 0
-    m[M_META], m[M_BODY], m[M_ROWS], m[M_STATE] = at, base + size, 0, WHOLE
-    m[M_SEQ] = 0
+    m[MESSAGE.meta], m[MESSAGE.body], m[MESSAGE.rows], m[MESSAGE.state] = at, base + size, 0, WHOLE
+    m[MESSAGE.seq] = 0
     if header_type == DICTIONARY:
-        regions[r, R_SLOW] = 1
+        regions[r, REGION.slow] = 1
     else:
-        if regions[r, R_NAMED]:
-            m[M_SEQ] = sequence_of(base, size, message)
-        if m[M_SEQ] < 0:
-            regions[r, R_ERROR] = E_SEQ
+        if regions[r, REGION.named]:
+            m[MESSAGE.seq] = sequence_of(base, size, message)
+        if m[MESSAGE.seq] < 0:
+            regions[r, REGION.error] = E_SEQ
             return -1
-        if regions[r, R_SLOW] == 0:
+        if regions[r, REGION.slow] == 0:
             code = batch_header(base, size, header, m, columns, buffers)
             if code > 0:
-                regions[r, R_ERROR] = code
+                regions[r, REGION.error] = code
                 return -1
             if code < 0:
-                regions[r, R_SLOW] = 1
-    if regions[r, R_SLOW]:
-        m[M_STATE] = SLOW
-    regions[r, R_ERROR] = 0
+                regions[r, REGION.slow] = 1
+    if regions[r, REGION.slow]:
+        m[MESSAGE.state] = SLOW
+    regions[r, REGION.error] = 0
     return total
 
 
@@ -390,60 +442,59 @@ def scan_message(
 def scan(regions: Any, layouts: Any, limits: Any, messages: Any, sizes: Any) -> Any:
     """Fill `messages` and their variable-size bytes `sizes[message, ordinal]`; returns how many.
 
-    `limits` = largest message, largest staged batch, staged bytes a row beside variable bytes.
-    A region stops at its first refused message.  If `messages` is full, scanning stops early at
-    `R_CONSUMED`; the rest may be scanned again.
+    `limits` is an `IpcLimits`.  A region stops at its first refused message.  If `messages` is
+    full, scanning stops early at `consumed`; the rest may be scanned again.
     """
     count = 0
     columns = layouts.shape[1]
     for r in range(regions.shape[0]):
-        at, left = regions[r, R_ADDRESS], regions[r, R_LENGTH]
-        seq, k = regions[r, R_SEQ], regions[r, R_LAYOUT]
+        at, left = regions[r, REGION.address], regions[r, REGION.length]
+        seq, k = regions[r, REGION.seq], regions[r, REGION.layout]
         buffers = 2 * columns
         for c in range(columns):
-            buffers += layouts[k, c, 4] >= 0
-        for field in range(R_CONSUMED, REGION_WIDTH):
-            regions[r, field] = 0
+            buffers += layouts[k, c, LAYOUT.ordinal] >= 0
+        for word in range(REGION.consumed, len(REGION)):
+            regions[r, word] = 0
         while left > 0 and count < messages.shape[0]:
-            if regions[r, R_END]:
-                regions[r, R_ERROR] = E_AFTER_END
+            if regions[r, REGION.end]:
+                regions[r, REGION.error] = E_AFTER_END
                 break
             m = messages[count]
             size = scan_message(regions, r, at, left, m, limits, columns, buffers)
             if size <= 0:
                 break
             at, left = at + size, left - size
-            regions[r, R_NEED] = 0
-            if regions[r, R_END]:
-                regions[r, R_CONSUMED] += size
+            regions[r, REGION.need] = 0
+            if regions[r, REGION.end]:
+                regions[r, REGION.consumed] += size
                 continue
-            if m[M_SEQ] > 0:
-                if m[M_SEQ] <= seq:
-                    regions[r, R_CONSUMED] += size
-                    regions[r, R_DUPLICATES] += 1
-                    regions[r, R_DUPLICATE_SEQ] = m[M_SEQ]
+            if m[MESSAGE.seq] > 0:
+                if m[MESSAGE.seq] <= seq:
+                    regions[r, REGION.consumed] += size
+                    regions[r, REGION.duplicates] += 1
+                    regions[r, REGION.duplicate_seq] = m[MESSAGE.seq]
                     continue
-                if m[M_SEQ] != seq + 1:
-                    regions[r, R_ERROR], regions[r, R_DETAIL] = E_GAP, m[M_SEQ]
+                if m[MESSAGE.seq] != seq + 1:
+                    regions[r, REGION.error], regions[r, REGION.detail] = E_GAP, m[MESSAGE.seq]
                     break
-                seq = m[M_SEQ]
-            if m[M_STATE] == WHOLE:
-                staged = m[M_ROWS] * limits[2]
+                seq = m[MESSAGE.seq]
+            if m[MESSAGE.state] == WHOLE:
+                staged = m[MESSAGE.rows] * limits[LIMITS.row]
                 for c in range(columns):
                     got = column_size(layouts, k, c, m)
                     if got < 0:
-                        regions[r, R_ERROR], regions[r, R_COLUMN] = -got, c
+                        regions[r, REGION.error], regions[r, REGION.column] = -got, c
                         break
-                    if layouts[k, c, 4] >= 0:
-                        sizes[count, layouts[k, c, 4]] = got
+                    if layouts[k, c, LAYOUT.ordinal] >= 0:
+                        sizes[count, layouts[k, c, LAYOUT.ordinal]] = got
                     staged += got
-                if regions[r, R_ERROR]:
+                if regions[r, REGION.error]:
                     break
-                if staged > limits[1]:
-                    regions[r, R_ERROR], regions[r, R_DETAIL] = E_STAGED, staged
+                if staged > limits[LIMITS.staged]:
+                    regions[r, REGION.error], regions[r, REGION.detail] = E_STAGED, staged
                     break
-            m[M_REGION], m[M_KEPT], m[M_ERROR] = r, m[M_ROWS], 0
-            regions[r, R_CONSUMED] += size
-            regions[r, R_MESSAGES] += 1
+            m[MESSAGE.region], m[MESSAGE.kept], m[MESSAGE.error] = r, m[MESSAGE.rows], 0
+            regions[r, REGION.consumed] += size
+            regions[r, REGION.messages] += 1
             count += 1
     return count

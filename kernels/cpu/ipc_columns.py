@@ -7,36 +7,19 @@ checked to be UTF-8, times are bounded.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from kernels.cpu.columns import COLUMN
 from kernels.cpu.ipc import (
     DROPPED,
     E_OFFSETS,
     E_UTF8,
     FILTERED,
-    M_AT,
-    M_BODY,
-    M_BUFFERS,
-    M_COLUMN,
-    M_ERROR,
-    M_KEPT,
-    M_LIMIT,
-    M_NODES,
-    M_REGION,
-    M_ROWS,
-    M_SEQ,
-    M_STATE,
-    M_TIME_MAX,
-    M_TIME_MIN,
-    R_COLUMN,
-    R_END,
-    R_ERROR,
-    R_LAYOUT,
-    R_MESSAGES,
-    R_PRODUCER,
-    R_SEQ,
+    LAYOUT,
+    MESSAGE,
+    REGION,
     SLOW,
 )
 from kernels.cpu.mem import (
@@ -49,11 +32,32 @@ from kernels.cpu.mem import (
     store_u8,
     store_u64,
 )
+from kernels.cpu.records import I64, field, words
 from kernels.cpu.staging import copy_value, fill_ones
 from kernels.registry import device, kernel
 
 TIME_MIN, TIME_MAX = -(2**63), 2**63 - 1
 
+
+class IpcFacts(NamedTuple):
+    """What `admit` takes and gives."""
+
+    limit: I64 = field("in: latest time by the wall clock; TIME_MAX: none, go by `latest`")
+    latest: I64 = field("in and out: latest time staged; TIME_MIN: none")
+    ahead: I64 = field("in: largest distance ahead of `latest` (us)")
+    refused: I64 = field("out: rows refused")
+    again: I64 = field("out: 1 if `place` and `copy` must run again")
+
+
+class IpcTotals(NamedTuple):
+    """What `place` counts; the bytes of the other columns follow."""
+
+    rows: I64 = field("rows")
+    chunks: I64 = field("messages with rows")
+    bytes: I64 = field("bytes of the first column of variable size")
+
+
+FACTS, TOTALS = words(IpcFacts), words(IpcTotals)
 NO_BITS, SEVEN = np.uint64(0), np.uint64(7)
 LOW_BITS, HIGH_BITS = np.uint64(0x0101010101010101), np.uint64(0x8080808080808080)
 BELOW_HIGH = np.uint64(0x7F7F7F7F7F7F7F7F)
@@ -65,21 +69,21 @@ DIAGONAL = np.uint64(0x8040201008040201)
     reference="tests.naive.ipc.place",
 )
 def place(messages: Any, count: int, sizes: Any, places: Any, totals: Any) -> None:
-    """Positions of each message relative to the first: M_AT (rows) and `places` (bytes).
+    """Positions of each message relative to the first: `at` (rows) and `places` (bytes).
 
-    `totals` becomes rows, chunks, and then bytes by ordinal.
+    `totals` is an `IpcTotals`.
     """
     totals[:] = 0
     for i in range(count):
         m = messages[i]
-        if m[M_STATE] >= DROPPED:
+        if m[MESSAGE.state] >= DROPPED:
             continue
-        m[M_AT] = totals[0]
-        totals[0] += m[M_KEPT]
-        totals[1] += m[M_KEPT] > 0
+        m[MESSAGE.at] = totals[TOTALS.rows]
+        totals[TOTALS.rows] += m[MESSAGE.kept]
+        totals[TOTALS.chunks] += m[MESSAGE.kept] > 0
         for v in range(sizes.shape[1]):
-            places[i, v] = totals[2 + v]
-            totals[2 + v] += sizes[i, v]
+            places[i, v] = totals[TOTALS.bytes + v]
+            totals[TOTALS.bytes + v] += sizes[i, v]
 
 
 @device
@@ -162,65 +166,69 @@ def check_strings(offsets: int, data: int, rows: int, text: bool) -> Any:
 @device
 def copy_column(m: Any, layout: Any, target: Any, row: int, end: int) -> Any:
     """Copy one column of a whole message to row `row` (bytes at `end`); 0 or an error number."""
-    rows, kind = m[M_ROWS], layout[2]
-    buffers = m[M_BUFFERS] + 16 * layout[1]
-    if target[2] != 0:
-        if load_i64(m[M_NODES] + 16 * layout[0] + 8) > 0:
-            spread_bits(m[M_BODY] + load_i64(buffers), target[2] + row, rows)
+    rows, kind = m[MESSAGE.rows], layout[LAYOUT.kind]
+    buffers = m[MESSAGE.buffers] + 16 * layout[LAYOUT.buffer]
+    if target[COLUMN.valid] != 0:
+        if load_i64(m[MESSAGE.nodes] + 16 * layout[LAYOUT.node] + 8) > 0:
+            spread_bits(m[MESSAGE.body] + load_i64(buffers), target[COLUMN.valid] + row, rows)
         else:
-            fill_ones(target[2] + row, rows)
-    values = m[M_BODY] + load_i64(buffers + 16)
+            fill_ones(target[COLUMN.valid] + row, rows)
+    values = m[MESSAGE.body] + load_i64(buffers + 16)
     if kind > 0:
-        copy_bytes(target[1] + row * kind, values, rows * kind)
+        copy_bytes(target[COLUMN.values] + row * kind, values, rows * kind)
     elif kind == 0:
-        spread_bits(values, target[1] + row, rows)
+        spread_bits(values, target[COLUMN.values] + row, rows)
     else:
-        data = m[M_BODY] + load_i64(buffers + 32)
+        data = m[MESSAGE.body] + load_i64(buffers + 32)
         problem = check_strings(values, data, rows, kind == -1)
         if problem:
             return problem
         first = load_i32(values)
         for i in range(rows + 1):
-            store_i64(target[3] + 8 * (row + i), end + (load_i32(values + 4 * i) - first))
-        copy_bytes(target[1] + end, data + first, load_i32(values + 4 * rows) - first)
+            store_i64(
+                target[COLUMN.offsets] + 8 * (row + i), end + (load_i32(values + 4 * i) - first)
+            )
+        copy_bytes(target[COLUMN.values] + end, data + first, load_i32(values + 4 * rows) - first)
     return 0
 
 
 @device
 def copy_kept(m: Any, layout: Any, target: Any, row: int, end: int, times: int) -> None:
-    """Copy one column's rows whose time is at most M_LIMIT; the message was checked before."""
-    kind = layout[2]
-    buffers = m[M_BUFFERS] + 16 * layout[1]
-    bits = m[M_BODY] + load_i64(buffers)
-    nulls = load_i64(m[M_NODES] + 16 * layout[0] + 8)
-    values = m[M_BODY] + load_i64(buffers + 16)
+    """Copy one column's rows whose time is at most `limit`; the message was checked before."""
+    kind = layout[LAYOUT.kind]
+    buffers = m[MESSAGE.buffers] + 16 * layout[LAYOUT.buffer]
+    bits = m[MESSAGE.body] + load_i64(buffers)
+    nulls = load_i64(m[MESSAGE.nodes] + 16 * layout[LAYOUT.node] + 8)
+    values = m[MESSAGE.body] + load_i64(buffers + 16)
     if kind < 0:
-        store_i64(target[3] + 8 * row, end)
-    for i in range(m[M_ROWS]):
-        if load_i64(times + 8 * i) > m[M_LIMIT]:
+        store_i64(target[COLUMN.offsets] + 8 * row, end)
+    for i in range(m[MESSAGE.rows]):
+        if load_i64(times + 8 * i) > m[MESSAGE.limit]:
             continue
-        if target[2] != 0:
+        if target[COLUMN.valid] != 0:
             valid = 1
             if nulls > 0:
                 valid = (load_u8(bits + i // 8) >> (i % 8)) & 1
-            store_u8(target[2] + row, valid)
+            store_u8(target[COLUMN.valid] + row, valid)
         if kind > 0:
-            copy_value(values + i * kind, target[1] + row * kind, kind)
+            copy_value(values + i * kind, target[COLUMN.values] + row * kind, kind)
         elif kind == 0:
-            store_u8(target[1] + row, (load_u8(values + i // 8) >> (i % 8)) & 1)
+            store_u8(target[COLUMN.values] + row, (load_u8(values + i // 8) >> (i % 8)) & 1)
         else:
             first = load_i32(values + 4 * i)
             size = load_i32(values + 4 * i + 4) - first
-            copy_bytes(target[1] + end, m[M_BODY] + load_i64(buffers + 32) + first, size)
+            copy_bytes(
+                target[COLUMN.values] + end, m[MESSAGE.body] + load_i64(buffers + 32) + first, size
+            )
             end += size
-            store_i64(target[3] + 8 * (row + 1), end)
+            store_i64(target[COLUMN.offsets] + 8 * (row + 1), end)
         row += 1
 
 
 @device
 def times_of(m: Any, layout: Any) -> Any:
     """Address of the message's time column."""
-    return m[M_BODY] + load_i64(m[M_BUFFERS] + 16 * (layout[1] + 1))
+    return m[MESSAGE.body] + load_i64(m[MESSAGE.buffers] + 16 * (layout[LAYOUT.buffer] + 1))
 
 
 @kernel(
@@ -234,54 +242,56 @@ def copy(
 ) -> None:  # fmt: skip
     """Copy messages `first:last` to `target` from row `row` and bytes `bytes_at[column]` on.
 
-    Sets M_ERROR and M_COLUMN for refused values, and M_TIME_MIN and _MAX.  `times` is the
+    Sets `error` and `column` for refused values, and the messages' times.  `times` is the
     target's time column, by absolute row.
     """
     for i in range(first, last):
         m = messages[i]
-        if m[M_STATE] >= DROPPED or m[M_ROWS] == 0:
+        if m[MESSAGE.state] >= DROPPED or m[MESSAGE.rows] == 0:
             continue
-        k = regions[m[M_REGION], R_LAYOUT]
-        at = row + m[M_AT]
+        k = regions[m[MESSAGE.region], REGION.layout]
+        at = row + m[MESSAGE.at]
         for c in range(layouts.shape[1]):
-            v = layouts[k, c, 4]
+            v = layouts[k, c, LAYOUT.ordinal]
             end = bytes_at[c] + places[i, v] if v >= 0 else 0
-            if m[M_STATE] == FILTERED:
+            if m[MESSAGE.state] == FILTERED:
                 copy_kept(
                     m, layouts[k, c], target[c], at, end, times_of(m, layouts[k, time_column])
                 )
                 continue
             problem = copy_column(m, layouts[k, c], target[c], at, end)
             if problem:
-                m[M_ERROR], m[M_COLUMN] = problem, c
+                m[MESSAGE.error], m[MESSAGE.column] = problem, c
                 break
         low, high = TIME_MAX, TIME_MIN
-        for j in range(at, at + m[M_KEPT]):
+        for j in range(at, at + m[MESSAGE.kept]):
             low, high = min(low, times[j]), max(high, times[j])
-        m[M_TIME_MIN], m[M_TIME_MAX] = low, high
+        m[MESSAGE.time_min], m[MESSAGE.time_max] = low, high
 
 
 @device
 def keep_admitted(m: Any, layouts: Any, k: int, time_column: int, sizes: Any, limit: int) -> None:
     """Make `m` FILTERED: count the rows and bytes of those whose time is at most `limit`."""
     times = times_of(m, layouts[k, time_column])
-    m[M_STATE], m[M_LIMIT], m[M_KEPT] = FILTERED, limit, 0
+    m[MESSAGE.state], m[MESSAGE.limit], m[MESSAGE.kept] = FILTERED, limit, 0
     low, high = TIME_MAX, TIME_MIN
-    for i in range(m[M_ROWS]):
+    for i in range(m[MESSAGE.rows]):
         time = load_i64(times + 8 * i)
         if time <= limit:
-            m[M_KEPT] += 1
+            m[MESSAGE.kept] += 1
             low, high = min(low, time), max(high, time)
-    m[M_TIME_MIN], m[M_TIME_MAX] = low, high
+    m[MESSAGE.time_min], m[MESSAGE.time_max] = low, high
     for c in range(layouts.shape[1]):
-        if layouts[k, c, 4] < 0:
+        if layouts[k, c, LAYOUT.ordinal] < 0:
             continue
-        offsets = m[M_BODY] + load_i64(m[M_BUFFERS] + 16 * (layouts[k, c, 1] + 1))
+        offsets = m[MESSAGE.body] + load_i64(
+            m[MESSAGE.buffers] + 16 * (layouts[k, c, LAYOUT.buffer] + 1)
+        )
         total = 0
-        for i in range(m[M_ROWS]):
+        for i in range(m[MESSAGE.rows]):
             if load_i64(times + 8 * i) <= limit:
                 total += load_i32(offsets + 4 * i + 4) - load_i32(offsets + 4 * i)
-        sizes[layouts[k, c, 4]] = total
+        sizes[layouts[k, c, LAYOUT.ordinal]] = total
 
 
 @kernel(
@@ -293,40 +303,43 @@ def admit(
 ) -> None:
     """Remove messages and rows that may not be staged, after `copy`.
 
-    `facts` in: wall limit (TIME_MAX: none, go by the latest time), latest time staged (TIME_MIN:
-    none), largest distance ahead of it.  Out: [1] the latest time, [3] rows refused, [4] 1 if
-    `place` and `copy` must run again.  A refused message refuses its region's later ones.
+    `facts` is an `IpcFacts`.  A refused message refuses its region's later ones.
     """
-    facts[3] = facts[4] = 0
+    facts[FACTS.refused] = facts[FACTS.again] = 0
     for i in range(count):
         m = messages[i]
-        r = m[M_REGION]
-        if m[M_STATE] == SLOW:
+        r = m[MESSAGE.region]
+        if m[MESSAGE.state] == SLOW:
             continue
-        if m[M_ERROR] and regions[r, R_MESSAGES] >= 0:
-            regions[r, R_ERROR], regions[r, R_COLUMN] = m[M_ERROR], m[M_COLUMN]
-            regions[r, R_END] = 0
-            regions[r, R_MESSAGES] = -1
-        if regions[r, R_MESSAGES] < 0:
-            m[M_STATE], m[M_KEPT], facts[4] = DROPPED, 0, 1
+        if m[MESSAGE.error] and regions[r, REGION.messages] >= 0:
+            regions[r, REGION.error], regions[r, REGION.column] = (
+                m[MESSAGE.error],
+                m[MESSAGE.column],
+            )
+            regions[r, REGION.end] = 0
+            regions[r, REGION.messages] = -1
+        if regions[r, REGION.messages] < 0:
+            m[MESSAGE.state], m[MESSAGE.kept], facts[FACTS.again] = DROPPED, 0, 1
             continue
-        if m[M_SEQ] > 0:
-            regions[r, R_SEQ] = m[M_SEQ]
-        if m[M_ROWS] == 0:
+        if m[MESSAGE.seq] > 0:
+            regions[r, REGION.seq] = m[MESSAGE.seq]
+        if m[MESSAGE.rows] == 0:
             continue
-        limit = facts[0]
+        limit = facts[FACTS.limit]
         if limit == TIME_MAX:
-            k = regions[r, R_LAYOUT]
-            latest = facts[1]
+            k = regions[r, REGION.layout]
+            latest = facts[FACTS.latest]
             if latest == TIME_MIN:
                 latest = load_i64(times_of(m, layouts[k, time_column]))
-            limit = latest + facts[2] if latest <= TIME_MAX - facts[2] else TIME_MAX
-        if m[M_TIME_MAX] > limit:
-            keep_admitted(m, layouts, regions[r, R_LAYOUT], time_column, sizes[i], limit)
-            facts[3] += m[M_ROWS] - m[M_KEPT]
-            facts[4] = 1
-        if m[M_KEPT] > 0:
-            facts[1] = max(facts[1], m[M_TIME_MAX])
+            limit = (
+                latest + facts[FACTS.ahead] if latest <= TIME_MAX - facts[FACTS.ahead] else TIME_MAX
+            )
+        if m[MESSAGE.time_max] > limit:
+            keep_admitted(m, layouts, regions[r, REGION.layout], time_column, sizes[i], limit)
+            facts[FACTS.refused] += m[MESSAGE.rows] - m[MESSAGE.kept]
+            facts[FACTS.again] = 1
+        if m[MESSAGE.kept] > 0:
+            facts[FACTS.latest] = max(facts[FACTS.latest], m[MESSAGE.time_max])
 
 
 @kernel(
@@ -343,17 +356,17 @@ def finish(
     start = chunk
     for i in range(count):
         m = messages[i]
-        if m[M_STATE] >= DROPPED:
+        if m[MESSAGE.state] >= DROPPED:
             continue
-        p = regions[m[M_REGION], R_PRODUCER]
-        if m[M_SEQ] > 0:
-            seq[p] = m[M_SEQ]
+        p = regions[m[MESSAGE.region], REGION.producer]
+        if m[MESSAGE.seq] > 0:
+            seq[p] = m[MESSAGE.seq]
         ended[p] = 0
-        if m[M_KEPT] == 0:
+        if m[MESSAGE.kept] == 0:
             continue
         chunk_producer[chunk] = p
-        chunk_stop[chunk] = row + m[M_AT] + m[M_KEPT]
-        chunk_min[chunk], chunk_max[chunk] = m[M_TIME_MIN], m[M_TIME_MAX]
-        latest_us[p] = max(latest_us[p], m[M_TIME_MAX])
+        chunk_stop[chunk] = row + m[MESSAGE.at] + m[MESSAGE.kept]
+        chunk_min[chunk], chunk_max[chunk] = m[MESSAGE.time_min], m[MESSAGE.time_max]
+        latest_us[p] = max(latest_us[p], m[MESSAGE.time_max])
         chunk += 1
     return chunk - start

@@ -1,25 +1,34 @@
 """Whether two rows of the stores of a join have equal keys, for keys that a hash does not decide.
 
-`keys` (int64[columns, 5]) names the key columns of the left store and of the right one; a table of
-no rows means that equal tags are equal keys.  Keys are equal as in DuckDB: NaN equals NaN and -0.0
-equals 0.0; rows with null keys are not joined.
+`keys` has a row for each pair of key columns (`KeyColumn`); a table of no rows means that equal
+tags are equal keys.  Keys are equal as in DuckDB: NaN equals NaN and -0.0 equals 0.0; rows with
+null keys are not joined.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from kernels.cpu import mem
+from kernels.cpu.records import ADDRESS, I64, field, get, size_of, words
 from kernels.registry import device
 
-KEY_CODE, KEY_LEFT, KEY_LEFT_OFFSETS, KEY_RIGHT, KEY_RIGHT_OFFSETS = range(5)
-KEY_BYTES = 40
 CODE_FLOAT = 16
-"""A row of `keys` (int64[columns, 5]): the width in bytes (0: variable; CODE_FLOAT + width: float),
-then values and offsets of the left store's column and of the right one's."""
 
+
+class KeyColumn(NamedTuple):
+    """A key column of the left store and the one of the right store that it is compared with."""
+
+    code: I64 = field("bytes of a value; 0: any length; CODE_FLOAT + bytes: a float")
+    left: ADDRESS = field("values of the left column")
+    left_offsets: ADDRESS = field("its int64 offsets, of values of any length")
+    right: ADDRESS = field("values of the right column")
+    right_offsets: ADDRESS = field("its int64 offsets, of values of any length")
+
+
+KEY, KEY_BYTES = words(KeyColumn), size_of(KeyColumn)
 LARGEST = np.int64(2**63 - 1)
 
 
@@ -56,11 +65,11 @@ def same_float(a: int, b: int, width: int) -> Any:
 def same_key(keys: int, columns: int, left: int, right: int) -> bool:
     """Whether the keys of two rows of the stores are equal; `keys` is the table's address."""
     for key in range(keys, keys + KEY_BYTES * columns, KEY_BYTES):
-        code = mem.load_i64(key + 8 * KEY_CODE)
-        a, b = mem.load_i64(key + 8 * KEY_LEFT), mem.load_i64(key + 8 * KEY_RIGHT)
+        code = get(key, KEY.code)
+        a, b = get(key, KEY.left), get(key, KEY.right)
         if code == 0:
-            at_a = mem.load_i64(key + 8 * KEY_LEFT_OFFSETS) + 8 * left
-            at_b = mem.load_i64(key + 8 * KEY_RIGHT_OFFSETS) + 8 * right
+            at_a = get(key, KEY.left_offsets) + 8 * left
+            at_b = get(key, KEY.right_offsets) + 8 * right
             a0, b0 = mem.load_i64(at_a), mem.load_i64(at_b)
             size = mem.load_i64(at_a + 8) - a0
             if size != mem.load_i64(at_b + 8) - b0 or not same_bytes(a + a0, b + b0, size):

@@ -4,20 +4,9 @@
 `fill_dense` and `fill_slotted` then write each partition's rows into its open page until a row does
 not fit.  The layouts are those of `edged.pages.format`.
 
-An open page is one row of `state` (int64[partitions, STATE]):
-
-    [BUFFER] address  [CAPACITY] bytes, header included  [TUPLES] rows in it
-    [DATA] slotted: bytes of tuple data at the buffer's end  [TIME_MIN] [TIME_MAX] event times
-    [NEED] set by fill_slotted when a row does not fit: the page size that it alone needs
-
-`shape` (int64[SHAPE]) is the rows' layout:
-
-    [STRIDE] dense row or slot  [FIXED] bytes of a tuple before its variable bytes
-    [BITMAP_AT] [BITMAP_BYTES] in a tuple (0 bytes: none)  [TIME] the event-time column's number
-    [WEIGHTS] slotted: address of int32 weights, 0 for none (dense: a column like any other)
-
-and per column `places` (int64[columns, 3]): place in the tuple (of the value, or of a variable
-column's u32 end), place of the byte that holds its presence bit, that bit's value.
+`columns` has a row for each column (`kernels.cpu.columns`), `places` its place in a tuple
+(`TuplePlace`).  `shape` is the layout of rows (`TupleShape`).  `state` has a row for each
+partition's open page (`OpenPage`).
 
 Rows are processed in blocks of BLOCK, a block column by column: the branch on the type stays
 outside the loop, and the block's tuples stay in the first-level cache.
@@ -25,15 +14,48 @@ outside the loop, and the block's tuples stay in the first-level cache.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from kernels.cpu import mem
+from kernels.cpu.columns import COLUMN
+from kernels.cpu.records import ADDRESS, I64, field, words
 from kernels.registry import device, kernel
 
-BUFFER, CAPACITY, TUPLES, DATA, TIME_MIN, TIME_MAX, NEED, STATE = range(8)
-STRIDE, FIXED, BITMAP_AT, BITMAP_BYTES, TIME, WEIGHTS, SHAPE = range(7)
+
+class OpenPage(NamedTuple):
+    """A page that is being filled."""
+
+    buffer: ADDRESS = field("its bytes, header included")
+    capacity: I64 = field("number of its bytes")
+    tuples: I64 = field("rows in it")
+    data: I64 = field("slotted: bytes of tuple data at the buffer's end")
+    time_min: I64 = field("earliest event time")
+    time_max: I64 = field("latest event time")
+    need: I64 = field("size of a page for the row that did not fit; set by `fill_slotted`")
+
+
+class TupleShape(NamedTuple):
+    """The layout of a stream's rows."""
+
+    stride: I64 = field("bytes of a dense row, or of a slot")
+    fixed: I64 = field("bytes of a tuple before its variable bytes")
+    bitmap_at: I64 = field("place of the presence bits in a tuple")
+    bitmap_bytes: I64 = field("bytes of presence bits; 0 for none")
+    time: I64 = field("number of the event-time column")
+    weights: ADDRESS = field("slotted: int32 weights, 0 for none (dense: a column like any other)")
+
+
+class TuplePlace(NamedTuple):
+    """Where a column lies in a tuple."""
+
+    at: I64 = field("place of the value, or of a variable column's u32 end")
+    bit_at: I64 = field("place of the byte that holds its presence bit")
+    bit: I64 = field("value of that bit")
+
+
+PAGE, SHAPE, PLACE = words(OpenPage), words(TupleShape), words(TuplePlace)
 HEADER = 224
 BLOCK = 256
 
@@ -95,26 +117,26 @@ def write_fixed(width: int, source: int, place: int, rows: Any, tuples: Any, cou
 @device
 def write_bitmap(columns: Any, places: Any, shape: Any, tuples: Any, count: int) -> None:
     """Bitmaps of a block with every column present; `clear_nulls` clears the nulls' bits."""
-    for b in range(shape[BITMAP_BYTES]):
-        at = shape[BITMAP_AT] + b
+    for b in range(shape[SHAPE.bitmap_bytes]):
+        at = shape[SHAPE.bitmap_at] + b
         full = np.uint8(0)
         for c in range(columns.shape[0]):
-            if places[c, 1] == at:
-                full |= np.uint8(places[c, 2])
+            if places[c, PLACE.bit_at] == at:
+                full |= np.uint8(places[c, PLACE.bit])
         for j in range(count):
             mem.store_u8(tuples[j] + at, full)
 
 
 @device
-def clear_nulls(width: int, valid: int, places: Any, rows: Any, tuples: Any, count: int) -> None:
+def clear_nulls(width: int, valid: int, place: Any, rows: Any, tuples: Any, count: int) -> None:
     """A nullable column of a block: a null's bit is cleared and its fixed bytes become zero."""
-    keep = np.uint8(255 - places[2])
+    keep = np.uint8(255 - place[PLACE.bit])
     for j in range(count):
         if mem.load_u8(valid + rows[j]) == 0:
-            bit = tuples[j] + places[1]
+            bit = tuples[j] + place[PLACE.bit_at]
             mem.store_u8(bit, np.uint8(mem.load_u8(bit) & keep))
             for b in range(width):
-                mem.store_u8(tuples[j] + places[0] + b, np.uint8(0))
+                mem.store_u8(tuples[j] + place[PLACE.at] + b, np.uint8(0))
 
 
 @device
@@ -124,22 +146,31 @@ def write_columns(
     """Bitmap and fixed-width columns of a block."""
     write_bitmap(columns, places, shape, tuples, count)
     for c in range(columns.shape[0]):
-        if columns[c, 0] != 0:
-            write_fixed(columns[c, 0], columns[c, 1], places[c, 0], rows, tuples, count)
-        if columns[c, 2] != 0:
-            clear_nulls(columns[c, 0], columns[c, 2], places[c], rows, tuples, count)
+        if columns[c, COLUMN.width] != 0:
+            write_fixed(
+                columns[c, COLUMN.width],
+                columns[c, COLUMN.values],
+                places[c, PLACE.at],
+                rows,
+                tuples,
+                count,
+            )
+        if columns[c, COLUMN.valid] != 0:
+            clear_nulls(
+                columns[c, COLUMN.width], columns[c, COLUMN.valid], places[c], rows, tuples, count
+            )
 
 
 @device
 def note_times(columns: Any, shape: Any, rows: Any, count: int, page: Any) -> None:
     """Widen the page's event-time range by a block."""
-    source = columns[shape[TIME], 1]
-    low, high = page[TIME_MIN], page[TIME_MAX]
+    source = columns[shape[SHAPE.time], COLUMN.values]
+    low, high = page[PAGE.time_min], page[PAGE.time_max]
     for j in range(count):
         time = mem.load_i64(source + 8 * rows[j])
         low = min(low, time)
         high = max(high, time)
-    page[TIME_MIN], page[TIME_MAX] = low, high
+    page[PAGE.time_min], page[PAGE.time_max] = low, high
 
 
 @kernel(
@@ -156,20 +187,20 @@ def fill_dense(
     Advances `cursor`.  Returns the first partition whose page is full with rows left, or `last`.
     """
     rows, tuples = np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64)
-    stride = shape[STRIDE]
+    stride = shape[SHAPE.stride]
     for p in range(first, last):
         while cursor[p] < edges[p + 1]:
             page = state[p]
-            used = HEADER + page[TUPLES] * stride
-            count = min(BLOCK, edges[p + 1] - cursor[p], (page[CAPACITY] - used) // stride)
+            used = HEADER + page[PAGE.tuples] * stride
+            count = min(BLOCK, edges[p + 1] - cursor[p], (page[PAGE.capacity] - used) // stride)
             if count <= 0:
                 return p
             pick_rows(order, cursor[p], count, rows)
             for j in range(count):
-                tuples[j] = page[BUFFER] + used + j * stride
+                tuples[j] = page[PAGE.buffer] + used + j * stride
             write_columns(columns, places, shape, rows, tuples, count)
             note_times(columns, shape, rows, count, page)
-            page[TUPLES] += count
+            page[PAGE.tuples] += count
             cursor[p] += count
     return last
 
@@ -178,24 +209,27 @@ def fill_dense(
 def measure(columns: Any, shape: Any, rows: Any, count: int, lengths: Any) -> None:
     """The size of each tuple's data in a block."""
     for j in range(count):
-        lengths[j] = shape[FIXED]
+        lengths[j] = shape[SHAPE.fixed]
     for c in range(columns.shape[0]):
-        if columns[c, 0] == 0:
+        if columns[c, COLUMN.width] == 0:
             for j in range(count):
-                at = columns[c, 3] + 8 * rows[j]
+                at = columns[c, COLUMN.offsets] + 8 * rows[j]
                 size = mem.load_i64(at + 8) - mem.load_i64(at)
-                if columns[c, 2] == 0 or mem.load_u8(columns[c, 2] + rows[j]) != 0:
+                if (
+                    columns[c, COLUMN.valid] == 0
+                    or mem.load_u8(columns[c, COLUMN.valid] + rows[j]) != 0
+                ):
                     lengths[j] += size
 
 
 @device
 def fitting(page: Any, stride: int, count: int, lengths: Any) -> int:
     """Number of a block's tuples that fit; notes the need of the first that does not."""
-    free = page[CAPACITY] - HEADER - page[TUPLES] * stride - page[DATA]
+    free = page[PAGE.capacity] - HEADER - page[PAGE.tuples] * stride - page[PAGE.data]
     for j in range(count):
         free -= stride + lengths[j]
         if free < 0:
-            page[NEED] = HEADER + stride + lengths[j]
+            page[PAGE.need] = HEADER + stride + lengths[j]
             return j
     return count
 
@@ -205,9 +239,9 @@ def write_slots(
     shape: Any, hashes: Any, page: Any, rows: Any, lengths: Any, tuples: Any, count: int
 ) -> None:
     """Slots of a block, and the place of each tuple's data."""
-    slot = page[BUFFER] + HEADER + page[TUPLES] * shape[STRIDE]
-    end = page[BUFFER] + page[CAPACITY]
-    offset = page[DATA]
+    slot = page[PAGE.buffer] + HEADER + page[PAGE.tuples] * shape[SHAPE.stride]
+    end = page[PAGE.buffer] + page[PAGE.capacity]
+    offset = page[PAGE.data]
     for j in range(count):
         offset += lengths[j]
         tuples[j] = end - offset
@@ -217,11 +251,11 @@ def write_slots(
         mem.store_u32(slot, key)
         mem.store_u32(slot + 4, np.uint32(offset))
         mem.store_u32(slot + 8, np.uint32(lengths[j]))
-        if shape[WEIGHTS] != 0:
-            mem.store_u32(slot + 12, mem.load_u32(shape[WEIGHTS] + 4 * rows[j]))
-        slot += shape[STRIDE]
-    page[DATA] = offset
-    page[TUPLES] += count
+        if shape[SHAPE.weights] != 0:
+            mem.store_u32(slot + 12, mem.load_u32(shape[SHAPE.weights] + 4 * rows[j]))
+        slot += shape[SHAPE.stride]
+    page[PAGE.data] = offset
+    page[PAGE.tuples] += count
 
 
 @device
@@ -232,16 +266,23 @@ def write_variable(
     for j in range(count):
         ends[j] = 0
     for c in range(columns.shape[0]):
-        if columns[c, 0] == 0:
+        if columns[c, COLUMN.width] == 0:
             for j in range(count):
-                at = columns[c, 3] + 8 * rows[j]
+                at = columns[c, COLUMN.offsets] + 8 * rows[j]
                 begin = mem.load_i64(at)
                 size = mem.load_i64(at + 8) - begin
-                if columns[c, 2] != 0 and mem.load_u8(columns[c, 2] + rows[j]) == 0:
+                if (
+                    columns[c, COLUMN.valid] != 0
+                    and mem.load_u8(columns[c, COLUMN.valid] + rows[j]) == 0
+                ):
                     size = 0
-                mem.copy_bytes(tuples[j] + shape[FIXED] + ends[j], columns[c, 1] + begin, size)
+                mem.copy_bytes(
+                    tuples[j] + shape[SHAPE.fixed] + ends[j],
+                    columns[c, COLUMN.values] + begin,
+                    size,
+                )
                 ends[j] += size
-                mem.store_u32(tuples[j] + places[c, 0], np.uint32(ends[j]))
+                mem.store_u32(tuples[j] + places[c, PLACE.at], np.uint32(ends[j]))
 
 
 @kernel(
@@ -262,7 +303,7 @@ def fill_slotted(
             count = min(BLOCK, edges[p + 1] - cursor[p])
             pick_rows(order, cursor[p], count, rows)
             measure(columns, shape, rows, count, lengths)
-            fits = fitting(page, shape[STRIDE], count, lengths)
+            fits = fitting(page, shape[SHAPE.stride], count, lengths)
             write_slots(shape, hashes, page, rows, lengths, tuples, fits)
             write_columns(columns, places, shape, rows, tuples, fits)
             write_variable(columns, places, shape, rows, tuples, fits, ends)

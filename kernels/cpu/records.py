@@ -11,63 +11,92 @@
     get(cursor, CURSOR.row)
 
 `CURSOR.row` is the field's place, counted in 8-byte words: kernels read it with `get` and write it
-with `put` at the record's address, and Python code uses it as an index of the int64 array that
-holds the record.  `offsets` gives places in bytes, for records with fields of other widths, which
+with `put` at the record's address, and kernels and Python code use it as an index of the int64
+array that holds the record; `len(CURSOR)` is the length of that array where the record has neither
+gaps nor arrays.  `offsets` gives places in bytes, for records with fields of other widths, which
 kernels read with the typed loads of `kernels.cpu.mem`.  Numba compiles a global named tuple as a
-constant, so that a field's place is an immediate operand of the load.
+constant for CPU and GPU, so that a field's place is an immediate operand of the load.
 
-The docstring of a declared class ends in a table of its fields: place, type, meaning.
+The docstring of a declared class ends in a table of its fields: place in bytes, type, meaning.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any, TypeVar, cast, get_type_hints
+from typing import Annotated, Any, NamedTuple, TypeVar, cast, get_type_hints
 
 from kernels.cpu import mem
 from kernels.registry import device
 
 I64 = Annotated[int, "int64", 8]
 U32 = Annotated[int, "uint32", 4]
+F64 = Annotated[int, "float64", 8]
 ADDRESS = Annotated[int, "address", 8]
 _Record = TypeVar("_Record", bound="tuple[int, ...]")
 
 
-def field(meaning: str) -> Any:
-    """Declare a field; `meaning` goes to the record's documentation."""
-    return meaning
+class _Field(NamedTuple):
+    meaning: str
+    at: int
+    length: int
+
+
+class _FieldPlace(NamedTuple):
+    name: str
+    kind: str
+    at: int
+    width: int
+    end: int
+    meaning: str
+
+
+def field(meaning: str, at: int = 0, length: int = 1) -> Any:
+    """Declare a field.
+
+    `meaning` goes to the record's documentation.  `at` is the field's place in bytes where there is
+    a gap before it; by default it follows the field before it.  A field with a
+    `length` is an array.
+    """
+    return _Field(meaning, at, length)
 
 
 def words(declared: type[_Record]) -> _Record:
     """The place of each field in 8-byte words; raises TypeError where a field is not 8 bytes."""
-    if any(width != 8 for _, _, width in _fields(declared)):
+    if any(place.width != 8 or place.at % 8 for place in _places(declared)):
         raise TypeError(f"{declared.__name__} has fields that are not 8 bytes wide: use offsets")
     return _laid_out(declared, 8)
 
 
 def offsets(declared: type[_Record]) -> _Record:
-    """The place of each field in bytes, without padding."""
+    """The place of each field in bytes, without padding other than the declared gaps."""
     return _laid_out(declared, 1)
 
 
 def size_of(declared: type[_Record]) -> int:
     """The record's size in bytes, without padding behind it."""
-    return sum(width for _, _, width in _fields(declared))
+    return _places(declared)[-1].end
 
 
-def _fields(declared: type[Any]) -> list[tuple[str, str, int]]:
+def _places(declared: type[Any]) -> list[_FieldPlace]:
+    """The fields in order; raises TypeError where one lies on the field before it."""
     hints = get_type_hints(declared, include_extras=True)
-    return [(name, *hints[name].__metadata__) for name in declared._fields]
+    places, end = [], 0
+    for name in declared._fields:
+        kind, width = hints[name].__metadata__
+        declaration: _Field = declared._field_defaults[name]
+        at = declaration.at or end
+        if at < end:
+            raise TypeError(f"{declared.__name__}.{name} begins at {at}, before {end}")
+        end = at + width * declaration.length
+        kind += f"[{declaration.length}]" if declaration.length > 1 else ""
+        places.append(_FieldPlace(name, kind, at, width, end, declaration.meaning))
+    return places
 
 
 def _laid_out(declared: type[_Record], unit: int) -> _Record:
-    places, at = [], 0
-    lines = [declared.__doc__ or "", ""]
-    for name, kind, width in _fields(declared):
-        places.append(at // unit)
-        lines.append(f"    {at:4}  {kind:8} {name:16} {declared._field_defaults[name]}")  # type: ignore[attr-defined]
-        at += width
-    declared.__doc__ = "\n".join(lines)
-    return cast("type[Any]", declared)(*places)  # type: ignore[no-any-return]
+    places = _places(declared)
+    lines = [f"    {p.at:4}  {p.kind:10} {p.name:16} {p.meaning}" for p in places]
+    declared.__doc__ = "\n".join([declared.__doc__ or "", "", *lines])
+    return cast("type[Any]", declared)(*(p.at // unit for p in places))  # type: ignore[no-any-return]
 
 
 @device

@@ -30,34 +30,57 @@ without prefetching.  The caller uses the fastest distance.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from kernels.cpu import mem
-from kernels.cpu.records import get, put
-from kernels.cpu.rings import LOW
+from kernels.cpu.partition import RECORD_BYTES
+from kernels.cpu.records import ADDRESS, I64, field, get, put, words
+from kernels.cpu.rings import ENTRY, LINE, LOW
 from kernels.registry import device, kernel
 
-HEADS, LINES = 0, 1
-RING, ENTRIES, NEXT, TAIL = 2, 4, 6, 8
-FIELDS = 16
-"""A partition's row: address and number of its lines of heads; then, for the left and, one further,
-for the right: address and size (entries) of the ring, the slot to write next, the oldest slot."""
 
-SHARE, MATCHES, PLACE, PLACES, OUT_MINE, OUT_MET = range(6)
-(LOOK_PASS, LOOK_LAST, LOOK_FIRST, LOOK_WIDTH, LOOK_PART, LOOK_SIDE, LOOK_AT, LOOK_COUNT,
- RECORDS_AT, EDGES_AT, STATE_AT, PARTS) = range(6, 18)  # fmt: skip
+class RooflinePart(NamedTuple):
+    """A partition; of each pair of fields the left's comes first."""
+
+    heads: ADDRESS = field("lines of heads")
+    lines: I64 = field("number of these lines")
+    rings: ADDRESS = field("ring of each side", length=2)
+    entries: I64 = field("size of each side's ring", length=2)
+    next: I64 = field("slot that each side writes next", length=2)
+    tail: I64 = field("each side's oldest slot", length=2)
+
+
+class RooflineLane(NamedTuple):
+    """A thread.  From `look_pass` on the fields are set by each call: the lookahead, which runs
+    `ahead` records before the work, and the call's arguments."""
+
+    share: I64 = field("what is left of `rate` below 2^32")
+    matches: I64 = field("matches so far")
+    place: I64 = field("where the next match goes")
+    places: I64 = field("places of each output array")
+    out_mine: ADDRESS = field("row numbers of the records")
+    out_met: ADDRESS = field("row numbers of their matches")
+    look_pass: I64 = field("next pass of the lookahead")
+    look_last: I64 = field("end of its passes")
+    look_first: I64 = field("first partition")
+    look_width: I64 = field("passes a beat")
+    look_part: ADDRESS = field("partition of the lookahead's pass; 0 before the first")
+    look_side: I64 = field("side of that pass")
+    look_at: ADDRESS = field("next record of the lookahead")
+    look_count: I64 = field("records that are left in its pass")
+    records: ADDRESS = field("`records`")
+    edges: ADDRESS = field("`edges`")
+    state: ADDRESS = field("`state`")
+    parts: I64 = field("number of partitions")
+
+
+PART, LANE = words(RooflinePart), words(RooflineLane)
+PART_FIELDS = 16
+"""Length of a partition's row: 128 bytes, so that two threads never share a cache line."""
 LANE_FIELDS = 24
-"""What `lane` (int64[24]) holds: what is left of `rate` below 2^32; matches so far; where the next
-goes of so many places; the addresses of the output arrays.
 
-The rest is set by each call, for the look-out, which runs `ahead` records before the work: its next
-pass and the last; the first partition, and passes a beat; the partition and side of its pass; its
-next record and how many more there are in the pass; the addresses of `records`, `edges` and
-`state`; and the number of partitions."""
-
-LINE, RECORD, ENTRY = 64, 16, 20
 ONE = 1 << 32
 """`rate` of one match a tuple."""
 SPREAD = 26
@@ -93,60 +116,64 @@ def entry_of(ring: int, entries: int, number: int) -> Any:
 @device
 def edge(lane: int, beat: int, side: int, partition: int) -> Any:
     """Where in a beat's records a partition begins."""
-    return get(get(lane, EDGES_AT), (2 * beat + side) * (get(lane, PARTS) + 1) + partition)
+    return get(get(lane, LANE.edges), (2 * beat + side) * (get(lane, LANE.parts) + 1) + partition)
 
 
 @device
 def look_on(lane: int) -> None:
     """Move the lookahead to the next pass that has records, and prefetch what that writes and what
     leaves; after the last pass it runs on behind its end."""
-    while get(lane, LOOK_PASS) < get(lane, LOOK_LAST):
-        k, width = get(lane, LOOK_PASS), get(lane, LOOK_WIDTH)
-        put(lane, LOOK_PASS, k + 1)
-        beat, p, side = k // width, get(lane, LOOK_FIRST) + k % width // 2, k & 1
+    while get(lane, LANE.look_pass) < get(lane, LANE.look_last):
+        k, width = get(lane, LANE.look_pass), get(lane, LANE.look_width)
+        put(lane, LANE.look_pass, k + 1)
+        beat, p, side = k // width, get(lane, LANE.look_first) + k % width // 2, k & 1
         start = edge(lane, beat, side, p)
         count = edge(lane, beat, side, p + 1) - start
         if count:
-            part = get(lane, STATE_AT) + 8 * FIELDS * p
-            put(lane, LOOK_PART, part)
-            put(lane, LOOK_SIDE, side)
-            put(lane, LOOK_AT, get(get(lane, RECORDS_AT), 2 * beat + side) + RECORD * start)
-            put(lane, LOOK_COUNT, count)
-            ring = get(part, RING + side)
-            mem.prefetch(ring + ENTRY * get(part, NEXT + side))
-            tail = ring + ENTRY * get(part, TAIL + side)
+            part = get(lane, LANE.state) + 8 * PART_FIELDS * p
+            put(lane, LANE.look_part, part)
+            put(lane, LANE.look_side, side)
+            put(
+                lane,
+                LANE.look_at,
+                get(get(lane, LANE.records), 2 * beat + side) + RECORD_BYTES * start,
+            )
+            put(lane, LANE.look_count, count)
+            ring = get(part, PART.rings + side)
+            mem.prefetch(ring + ENTRY * get(part, PART.next + side))
+            tail = ring + ENTRY * get(part, PART.tail + side)
             for by in range(0, ENTRY * min(count, LEAVING), LINE):
                 mem.prefetch(tail + by)
             return
-    put(lane, LOOK_COUNT, LOW)
+    put(lane, LANE.look_count, LOW)
 
 
 @device
 def begin(lane: int, ahead: int) -> None:
     """Move the lookahead `ahead` records before the work."""
     for _ in range(ahead):
-        if get(lane, LOOK_COUNT) == 0:
+        if get(lane, LANE.look_count) == 0:
             look_on(lane)
-        part, at = get(lane, LOOK_PART), get(lane, LOOK_AT)
+        part, at = get(lane, LANE.look_part), get(lane, LANE.look_at)
         if part == 0:
             return
         tag = np.int64(mem.load_u32(at + 8))
-        mem.prefetch(line_of(get(part, HEADS), get(part, LINES), tag))
-        put(lane, LOOK_AT, at + RECORD)
-        put(lane, LOOK_COUNT, get(lane, LOOK_COUNT) - 1)
+        mem.prefetch(line_of(get(part, PART.heads), get(part, PART.lines), tag))
+        put(lane, LANE.look_at, at + RECORD_BYTES)
+        put(lane, LANE.look_count, get(lane, LANE.look_count) - 1)
 
 
 @device
 def pass_through(part: int, side: int, at: int, count: int, ahead: int, lane: int) -> Any:
     """(1) to (3) of the next `count` records; neither the ring nor the lookahead's pass ends before
     them."""
-    seen, slot = np.uint64(0), get(part, NEXT + side)
-    heads, lines = get(part, HEADS), get(part, LINES)
+    seen, slot = np.uint64(0), get(part, PART.next + side)
+    heads, lines = get(part, PART.heads), get(part, PART.lines)
     mine, other = 4 * side, 4 - 4 * side
-    entry = get(part, RING + side) + ENTRY * slot
-    look, look_by = get(lane, LOOK_PART), get(lane, LOOK_AT) - at
-    look_heads, look_lines = get(look, HEADS), get(look, LINES)
-    end = at + RECORD * count
+    entry = get(part, PART.rings + side) + ENTRY * slot
+    look, look_by = get(lane, LANE.look_part), get(lane, LANE.look_at) - at
+    look_heads, look_lines = get(look, PART.heads), get(look, PART.lines)
+    end = at + RECORD_BYTES * count
     while at < end:
         if ahead:
             coming = np.int64(mem.load_u32(at + look_by + 8))
@@ -162,29 +189,32 @@ def pass_through(part: int, side: int, at: int, count: int, ahead: int, lane: in
         mem.store_u32(entry + 16, np.uint32(name >> np.uint64(32)))
         slot += 1
         entry += ENTRY
-        at += RECORD
-    put(part, NEXT + side, slot if slot < get(part, ENTRIES + side) else 0)
-    put(lane, LOOK_AT, at + look_by)
-    put(lane, LOOK_COUNT, get(lane, LOOK_COUNT) - count)
+        at += RECORD_BYTES
+    put(part, PART.next + side, slot if slot < get(part, PART.entries + side) else 0)
+    put(lane, LANE.look_at, at + look_by)
+    put(lane, LANE.look_count, get(lane, LANE.look_count) - count)
     return seen
 
 
 @device
 def meet(part: int, side: int, at: int, count: int, ahead: int, rate: int, lane: int) -> Any:
     """(5) and (6) for the matches of the next `count` records."""
-    seen, end = np.uint64(0), at + RECORD * count
-    other, others = get(part, RING + 1 - side), get(part, ENTRIES + 1 - side)
-    share, number = get(lane, SHARE), get(lane, MATCHES)
-    place, places = get(lane, PLACE), get(lane, PLACES)
-    out_mine, out_met = get(lane, OUT_MINE), get(lane, OUT_MET)
-    look, look_other = get(lane, LOOK_PART), 1 - get(lane, LOOK_SIDE)
-    look_ring, look_entries = get(look, RING + look_other), get(look, ENTRIES + look_other)
+    seen, end = np.uint64(0), at + RECORD_BYTES * count
+    other, others = get(part, PART.rings + 1 - side), get(part, PART.entries + 1 - side)
+    share, number = get(lane, LANE.share), get(lane, LANE.matches)
+    place, places = get(lane, LANE.place), get(lane, LANE.places)
+    out_mine, out_met = get(lane, LANE.out_mine), get(lane, LANE.out_met)
+    look, look_other = get(lane, LANE.look_part), 1 - get(lane, LANE.look_side)
+    look_ring, look_entries = (
+        get(look, PART.rings + look_other),
+        get(look, PART.entries + look_other),
+    )
     later = (ahead * rate) >> 32
     while rate:
         if share + rate < ONE:  # records without a match
-            without = min((ONE - share - 1) // rate, (end - at) // RECORD)
+            without = min((ONE - share - 1) // rate, (end - at) // RECORD_BYTES)
             share += rate * without
-            at += RECORD * without
+            at += RECORD_BYTES * without
         if at == end:
             break
         share += rate
@@ -203,10 +233,10 @@ def meet(part: int, side: int, at: int, count: int, ahead: int, rate: int, lane:
             place += 1
             if place == places:
                 place = 0
-        at += RECORD
-    put(lane, SHARE, share)
-    put(lane, MATCHES, number)
-    put(lane, PLACE, place)
+        at += RECORD_BYTES
+    put(lane, LANE.share, share)
+    put(lane, LANE.matches, number)
+    put(lane, LANE.place, place)
     return seen
 
 
@@ -214,13 +244,17 @@ def meet(part: int, side: int, at: int, count: int, ahead: int, rate: int, lane:
 def leave(part: int, side: int, rows: int) -> Any:
     """(4): read the times of the oldest entries."""
     seen = np.uint64(0)
-    ring, entries, slot = get(part, RING + side), get(part, ENTRIES + side), get(part, TAIL + side)
+    ring, entries, slot = (
+        get(part, PART.rings + side),
+        get(part, PART.entries + side),
+        get(part, PART.tail + side),
+    )
     for _ in range(rows):
         seen += mem.load_u64(ring + ENTRY * slot)
         slot += 1
         if slot == entries:
             slot = 0
-    put(part, TAIL + side, slot)
+    put(part, PART.tail + side, slot)
     return seen
 
 
@@ -243,33 +277,33 @@ def touch(
 
     `records` (int64[beats, 2]) are the addresses of each beat's records, left and right, readable
     for `ahead` records past their end; `edges` (int64[beats, 2, partitions + 1]) where in them each
-    partition begins; `state` (int64[partitions, FIELDS]) the partitions; `rate` is in 2^-32 matches
-    a tuple.
+    partition begins; `state` (int64[partitions, PART_FIELDS]) the partitions; `rate` is in 2^-32
+    matches a tuple.
     """
     seen, me = np.uint64(0), np.int64(lane.ctypes.data)
-    put(me, RECORDS_AT, np.int64(records.ctypes.data))
-    put(me, EDGES_AT, np.int64(edges.ctypes.data))
-    put(me, STATE_AT, np.int64(state.ctypes.data))
-    put(me, PARTS, state.shape[0])
-    put(me, LOOK_FIRST, first)
-    put(me, LOOK_WIDTH, 2 * (last - first))
-    put(me, LOOK_PASS, 0)
-    put(me, LOOK_LAST, 2 * (last - first) * records.shape[0])
-    put(me, LOOK_PART, 0 if ahead else get(me, STATE_AT))
-    put(me, LOOK_COUNT, 0 if ahead else LOW)
+    put(me, LANE.records, np.int64(records.ctypes.data))
+    put(me, LANE.edges, np.int64(edges.ctypes.data))
+    put(me, LANE.state, np.int64(state.ctypes.data))
+    put(me, LANE.parts, state.shape[0])
+    put(me, LANE.look_first, first)
+    put(me, LANE.look_width, 2 * (last - first))
+    put(me, LANE.look_pass, 0)
+    put(me, LANE.look_last, 2 * (last - first) * records.shape[0])
+    put(me, LANE.look_part, 0 if ahead else get(me, LANE.state))
+    put(me, LANE.look_count, 0 if ahead else LOW)
     begin(me, ahead)
     for beat in range(records.shape[0]):
         for p in range(first, last):
-            part = get(me, STATE_AT) + 8 * FIELDS * p
+            part = get(me, LANE.state) + 8 * PART_FIELDS * p
             for side in range(2):
                 start, end = edge(me, beat, side, p), edge(me, beat, side, p + 1)
-                base = get(get(me, RECORDS_AT), 2 * beat + side)
+                base = get(get(me, LANE.records), 2 * beat + side)
                 while start < end:
-                    if get(me, LOOK_COUNT) == 0:
+                    if get(me, LANE.look_count) == 0:
                         look_on(me)
-                    room = get(part, ENTRIES + side) - get(part, NEXT + side)
-                    count = min(end - start, get(me, LOOK_COUNT), room, STEP)
-                    at = base + RECORD * start
+                    room = get(part, PART.entries + side) - get(part, PART.next + side)
+                    count = min(end - start, get(me, LANE.look_count), room, STEP)
+                    at = base + RECORD_BYTES * start
                     seen += pass_through(part, side, at, count, ahead, me)
                     seen += meet(part, side, at, count, ahead, rate, me)
                     start += count

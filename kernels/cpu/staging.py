@@ -1,16 +1,16 @@
 """Copying rows between columnar buffers of any schema.
 
-A buffer is an address table int64[columns, 4] as `Batch.addresses()` gives it: width (0: variable
-size), values, valid (0: none), offsets (0: none).  Offsets are absolute in their buffer and need
-not start at 0; they are rebased.  `bytes_at[column]` is the target's next free variable-size byte;
-the kernels advance it.  The target has room.  A target with `valid` and a source without one gets
-ones.
+A buffer is a table of columns (`kernels.cpu.columns`).  Offsets are absolute in their buffer and
+need not start at 0; they are rebased.  `bytes_at[column]` is the target's next free variable-size
+byte; the kernels advance it.  The target has room.  A target with `valid` and a source without one
+gets ones.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+from kernels.cpu.columns import COLUMN
 from kernels.cpu.mem import (
     copy_bytes,
     load_i64,
@@ -58,22 +58,26 @@ def copy_rows(source: Any, start: int, stop: int, target: Any, at: int, bytes_at
     """Copy rows `start:stop` of `source` to row `at` of `target`."""
     rows = stop - start
     for c in range(source.shape[0]):
-        width = source[c, 0]
-        if target[c, 2] != 0:
-            if source[c, 2] != 0:
-                copy_bytes(target[c, 2] + at, source[c, 2] + start, rows)
+        width = source[c, COLUMN.width]
+        if target[c, COLUMN.valid] != 0:
+            if source[c, COLUMN.valid] != 0:
+                copy_bytes(target[c, COLUMN.valid] + at, source[c, COLUMN.valid] + start, rows)
             else:
-                fill_ones(target[c, 2] + at, rows)
+                fill_ones(target[c, COLUMN.valid] + at, rows)
         if width != 0:
-            copy_bytes(target[c, 1] + at * width, source[c, 1] + start * width, rows * width)
+            copy_bytes(
+                target[c, COLUMN.values] + at * width,
+                source[c, COLUMN.values] + start * width,
+                rows * width,
+            )
             continue
-        first = load_i64(source[c, 3] + 8 * start)
-        size = load_i64(source[c, 3] + 8 * stop) - first
+        first = load_i64(source[c, COLUMN.offsets] + 8 * start)
+        size = load_i64(source[c, COLUMN.offsets] + 8 * stop) - first
         shift = bytes_at[c] - first
         for i in range(rows + 1):
-            offset = load_i64(source[c, 3] + 8 * (start + i))
-            store_i64(target[c, 3] + 8 * (at + i), offset + shift)
-        copy_bytes(target[c, 1] + bytes_at[c], source[c, 1] + first, size)
+            offset = load_i64(source[c, COLUMN.offsets] + 8 * (start + i))
+            store_i64(target[c, COLUMN.offsets] + 8 * (at + i), offset + shift)
+        copy_bytes(target[c, COLUMN.values] + bytes_at[c], source[c, COLUMN.values] + first, size)
         bytes_at[c] += size
 
 
@@ -84,23 +88,27 @@ def copy_rows(source: Any, start: int, stop: int, target: Any, at: int, bytes_at
 def take_rows(source: Any, rows: Any, target: Any, at: int, bytes_at: Any) -> None:
     """Copy the rows of `source` that `rows` names, in that order, to row `at` of `target`."""
     for c in range(source.shape[0]):
-        width = source[c, 0]
-        if target[c, 2] != 0:
+        width = source[c, COLUMN.width]
+        if target[c, COLUMN.valid] != 0:
             for i in range(rows.size):
                 valid = 1
-                if source[c, 2] != 0:
-                    valid = load_u8(source[c, 2] + rows[i])
-                store_u8(target[c, 2] + at + i, valid)
+                if source[c, COLUMN.valid] != 0:
+                    valid = load_u8(source[c, COLUMN.valid] + rows[i])
+                store_u8(target[c, COLUMN.valid] + at + i, valid)
         if width != 0:
             for i in range(rows.size):
-                copy_value(source[c, 1] + rows[i] * width, target[c, 1] + (at + i) * width, width)
+                copy_value(
+                    source[c, COLUMN.values] + rows[i] * width,
+                    target[c, COLUMN.values] + (at + i) * width,
+                    width,
+                )
             continue
         end = bytes_at[c]
-        store_i64(target[c, 3] + 8 * at, end)
+        store_i64(target[c, COLUMN.offsets] + 8 * at, end)
         for i in range(rows.size):
-            first = load_i64(source[c, 3] + 8 * rows[i])
-            size = load_i64(source[c, 3] + 8 * rows[i] + 8) - first
-            copy_bytes(target[c, 1] + end, source[c, 1] + first, size)
+            first = load_i64(source[c, COLUMN.offsets] + 8 * rows[i])
+            size = load_i64(source[c, COLUMN.offsets] + 8 * rows[i] + 8) - first
+            copy_bytes(target[c, COLUMN.values] + end, source[c, COLUMN.values] + first, size)
             end += size
-            store_i64(target[c, 3] + 8 * (at + i + 1), end)
+            store_i64(target[c, COLUMN.offsets] + 8 * (at + i + 1), end)
         bytes_at[c] = end

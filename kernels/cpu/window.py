@@ -1,27 +1,22 @@
 """Windowed groups: rows find their (key, window) group in a hash table and update its aggregates.
 
-A group is one row of `groups` (int64[capacity, words]; `floats` is the same memory as float64):
-
-    [START] the window's start  [FIRST] number of the first row in it  [HASH] its key's hash
-    [NULLS] bit k: key column k is null  [KEYS...] key words  [...] accumulator words
+A group is one row of `groups` (int64[capacity, words]; `floats` is the same memory as float64): a
+`WindowGroup`, whose key words the accumulators follow.
 
 A fixed key column has one word, its bits zero-extended, floats with one zero and one NaN; a string
 or binary one has two, place and size in `store` (uint8[bytes]).  `table` (int32, a power of two,
 at least twice the capacity) holds group numbers, -1 if empty, probed linearly.  Groups and their
-bytes in the store are in the order of creation.  `state` (int64[STATE]) counts:
+bytes in the store are in the order of creation.  `state` is a `GroupState`, `settings` a
+`GroupSettings`.  Key columns are the rows of `keys` (`GroupKey`), accumulators those of `aggs`
+(`kernels.cpu.accumulate.GroupAggregate`).
 
-    [GROUPS] groups  [BYTES] of the store in use  [OLDEST] smallest window start of any group
-    [ERRORS] rows whose windows lie outside of 64-bit time  [NEED] store bytes that a row lacked
-
-Key columns are `keys` (int64[k, 3]): column, type code, first key word.  Accumulators are `aggs`
-(int64[a, 4]): kind, column, type code, first word in a group.  The constants below name
-`settings` (int64[SETTINGS]).  With several lanes a lane takes the rows of its hashes; each group
-belongs to one lane and gets its rows in arrival order, so float sums do not depend on the lanes.
+With several lanes a lane takes the rows of its hashes; each group belongs to one lane and gets its
+rows in arrival order, so float sums do not depend on the lanes.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -40,11 +35,55 @@ from kernels.cpu.accumulate import (
     load_f64,
     update,
 )
+from kernels.cpu.columns import COLUMN
+from kernels.cpu.records import I64, field, words
 from kernels.registry import device, kernel
 
-START, FIRST, HASH, NULLS, KEYS = range(5)
-GROUPS, BYTES, OLDEST, ERRORS, NEED, STATE = range(6)
-TIME, SIZE, EVERY, HOPS, TIME_LOW, TIME_HIGH, LANE, LANES, BASE, SETTINGS = range(10)
+
+class WindowGroup(NamedTuple):
+    """A group of a key and a window, up to its first key word."""
+
+    start: I64 = field("begin of the window (us)")
+    first: I64 = field("number of the group's first row")
+    hash: I64 = field("hash of the key")
+    nulls: I64 = field("bit k: key column k is null")
+    keys: I64 = field("first of the key words")
+
+
+class GroupKey(NamedTuple):
+    """A key column."""
+
+    column: I64 = field("number of the column")
+    kind: I64 = field("type code (`kernels.cpu.accumulate`)")
+    word: I64 = field("its first word in a group")
+
+
+class GroupState(NamedTuple):
+    """What a lane counts."""
+
+    groups: I64 = field("groups")
+    bytes: I64 = field("bytes of the store in use")
+    oldest: I64 = field("earliest begin of a group's window; OLDEST_NONE without groups")
+    errors: I64 = field("rows whose windows lie outside of 64-bit time")
+    need: I64 = field("bytes of the store that a row lacked")
+
+
+class GroupSettings(NamedTuple):
+    """The windows, the lane and the batch at hand."""
+
+    time: I64 = field("number of the event-time column")
+    size: I64 = field("length of a window (us)")
+    every: I64 = field("distance between the begins of windows (us)")
+    hops: I64 = field("windows of a row, at most")
+    time_low: I64 = field("earliest time whose windows lie within 64-bit time")
+    time_high: I64 = field("latest such time")
+    lane: I64 = field("number of the lane")
+    lanes: I64 = field("lanes")
+    base: I64 = field("number of the batch's first row")
+
+
+GROUP, KEY = words(WindowGroup), words(GroupKey)
+STATE, SETTINGS = words(GroupState), words(GroupSettings)
 BLOCK = 1024
 """Rows (and about as many pairs of row and window) that are looked up before aggregation."""
 PREFETCH_GROUPS = 4096
@@ -89,26 +128,31 @@ def key_word(kind: int, at: int) -> Any:
 
 
 @device
-def load_keys(columns: Any, keys: Any, rows: Any, count: int, words: Any) -> None:
-    """The block's keys as in a group from NULLS on; the place of a string is its address."""
+def load_keys(columns: Any, keys: Any, rows: Any, count: int, key_words: Any) -> None:
+    """The block's keys as in a group from `nulls` on; the place of a string is its address."""
     for j in range(count):
-        words[j, 0] = 0
+        key_words[j, 0] = 0
     for k in range(keys.shape[0]):
-        c, kind, w = keys[k, 0], keys[k, 1], keys[k, 2] - NULLS
-        width, values, valid, offsets = columns[c, 0], columns[c, 1], columns[c, 2], columns[c, 3]
+        c, kind, w = keys[k, KEY.column], keys[k, KEY.kind], keys[k, KEY.word] - GROUP.nulls
+        width, values, valid, offsets = (
+            columns[c, COLUMN.width],
+            columns[c, COLUMN.values],
+            columns[c, COLUMN.valid],
+            columns[c, COLUMN.offsets],
+        )
         for j in range(count):
             row = rows[j]
             if kind == VARIABLE:
                 begin = mem.load_i64(offsets + 8 * row)
-                words[j, w] = values + begin
-                words[j, w + 1] = mem.load_i64(offsets + 8 * row + 8) - begin
+                key_words[j, w] = values + begin
+                key_words[j, w + 1] = mem.load_i64(offsets + 8 * row + 8) - begin
             else:
-                words[j, w] = key_word(kind, values + width * row)
+                key_words[j, w] = key_word(kind, values + width * row)
             if valid != 0 and mem.load_u8(valid + row) == 0:
-                words[j, 0] |= np.int64(1) << k
-                words[j, w] = 0
+                key_words[j, 0] |= np.int64(1) << k
+                key_words[j, w] = 0
                 if kind == VARIABLE:
-                    words[j, w + 1] = 0
+                    key_words[j, w + 1] = 0
 
 
 @device
@@ -125,57 +169,61 @@ def same_bytes(a: int, b: int, size: int) -> bool:
 
 
 @device
-def same_key(kinds: int, width: int, group: int, words: int, store: int) -> Any:
-    """Whether a group's key words (from NULLS on, at address `group`) are those at `words`."""
+def same_key(kinds: int, width: int, group: int, key_words: int, store: int) -> Any:
+    """Whether a group's key words (from `nulls` on, at address `group`) are `key_words`."""
     for w in range(width):
-        a, b = mem.load_i64(group + 8 * w), mem.load_i64(words + 8 * w)
+        a, b = mem.load_i64(group + 8 * w), mem.load_i64(key_words + 8 * w)
         if mem.load_u8(kinds + w) == 0:
             if a != b:
                 return False
         else:
-            size = mem.load_i64(words + 8 * w + 8)
+            size = mem.load_i64(key_words + 8 * w + 8)
             if mem.load_i64(group + 8 * w + 8) != size or not same_bytes(store + a, b, size):
                 return False
     return True
 
 
 @device
-def key_bytes(keys: Any, words: Any, j: int, first: int) -> Any:
-    """Store bytes of key `j` of `words`; `first` is the column of its NULLS word."""
+def key_bytes(keys: Any, key_words: Any, j: int, first: int) -> Any:
+    """Store bytes of key `j` of `key_words`; `first` is the column of its `nulls` word."""
     total = 0
     for k in range(keys.shape[0]):
-        if keys[k, 1] == VARIABLE:
-            total += words[j, first + keys[k, 2] + 1 - NULLS]
+        if keys[k, KEY.kind] == VARIABLE:
+            total += key_words[j, first + keys[k, KEY.word] + 1 - GROUP.nulls]
     return total
 
 
 @device
 def make_group(
-    keys: Any, start: int, first: int, key_hash: Any, words: Any, j: int, groups: Any,
+    keys: Any, start: int, first: int, key_hash: Any, key_words: Any, j: int, groups: Any,
     store: int, state: Any,
 ) -> Any:  # fmt: skip
     """Append a group with the block's key `j`.  The caller has checked the room."""
-    g = state[GROUPS]
+    g = state[STATE.groups]
     for w in range(groups.shape[1]):
         groups[g, w] = 0
-    groups[g, START], groups[g, FIRST], groups[g, HASH] = start, first, np.int64(key_hash)
-    for w in range(words.shape[1]):
-        groups[g, NULLS + w] = words[j, w]
+    groups[g, GROUP.start], groups[g, GROUP.first], groups[g, GROUP.hash] = (
+        start,
+        first,
+        np.int64(key_hash),
+    )
+    for w in range(key_words.shape[1]):
+        groups[g, GROUP.nulls + w] = key_words[j, w]
     for k in range(keys.shape[0]):
-        if keys[k, 1] == VARIABLE:
-            w = keys[k, 2]
-            mem.copy_bytes(store + state[BYTES], groups[g, w], groups[g, w + 1])
-            groups[g, w] = state[BYTES]
-            state[BYTES] += groups[g, w + 1]
-    state[GROUPS] = g + 1
-    state[OLDEST] = min(state[OLDEST], start)
+        if keys[k, KEY.kind] == VARIABLE:
+            w = keys[k, KEY.word]
+            mem.copy_bytes(store + state[STATE.bytes], groups[g, w], groups[g, w + 1])
+            groups[g, w] = state[STATE.bytes]
+            state[STATE.bytes] += groups[g, w + 1]
+    state[STATE.groups] = g + 1
+    state[STATE.oldest] = min(state[STATE.oldest], start)
     return g
 
 
 @device
 def probe(
     table: int, mask: Any, groups: int, row_bytes: int, kinds: int, width: int, start: int,
-    key_hash: Any, words: int, store: int,
+    key_hash: Any, key_words: int, store: int,
 ) -> Any:  # fmt: skip
     """The table's place of a key and window: its group's, or an empty one.
 
@@ -188,9 +236,9 @@ def probe(
             return np.int64(i)
         group = groups + row_bytes * g
         if (
-            mem.load_i64(group + 8 * START) == start
-            and mem.load_u64(group + 8 * HASH) == key_hash
-            and same_key(kinds, width, group + 8 * NULLS, words, store)
+            mem.load_i64(group + 8 * GROUP.start) == start
+            and mem.load_u64(group + 8 * GROUP.hash) == key_hash
+            and same_key(kinds, width, group + 8 * GROUP.nulls, key_words, store)
         ):
             return np.int64(i)
         i = (i + np.uint64(1)) & mask
@@ -199,10 +247,10 @@ def probe(
 @device
 def pick_rows(settings: Any, hashes: Any, at: int, stop: int, rows: Any) -> Any:
     """The lane's next block of rows; returns (count, next row)."""
-    lane, lanes = np.uint64(settings[LANE]), np.uint64(settings[LANES])
-    most = max(1, BLOCK // settings[HOPS])
+    lane, lanes = np.uint64(settings[SETTINGS.lane]), np.uint64(settings[SETTINGS.lanes])
+    most = max(1, BLOCK // settings[SETTINGS.hops])
     count = 0
-    if settings[LANES] == 1:
+    if settings[SETTINGS.lanes] == 1:
         count = min(most, stop - at)
         for j in range(count):
             rows[j] = at + j
@@ -220,7 +268,7 @@ def fetch_ahead(
     settings: Any, hashes: Any, times: int, rows: Any, count: int, groups: Any, table: Any
 ) -> None:
     """Prefetch a block's table entries and then the groups of its newest windows."""
-    every, mask = settings[EVERY], np.uint64(table.size - 1)
+    every, mask = settings[SETTINGS.every], np.uint64(table.size - 1)
     table_at, groups_at = np.int64(table.ctypes.data), np.int64(groups.ctypes.data)
     places = np.empty(BLOCK, np.int64)
     for j in range(count):
@@ -235,29 +283,29 @@ def fetch_ahead(
 
 @device
 def find_groups(
-    settings: Any, keys: Any, hashes: Any, times: int, rows: Any, count: int, words: Any,
+    settings: Any, keys: Any, hashes: Any, times: int, rows: Any, count: int, key_words: Any,
     kinds: Any, groups: Any, table: Any, store: Any, state: Any, pair_rows: Any, pair_groups: Any,
 ) -> Any:  # fmt: skip
     """Pairs of row and group for a block's rows, while there is room.
 
     Returns (rows done, pairs).  A row is done in all of its windows or in none.
     """
-    size, every, hops = settings[SIZE], settings[EVERY], settings[HOPS]
+    size, every, hops = settings[SETTINGS.size], settings[SETTINGS.every], settings[SETTINGS.hops]
     store_at, table_at = np.int64(store.ctypes.data), np.int64(table.ctypes.data)
     groups_at, row_bytes = np.int64(groups.ctypes.data), 8 * groups.shape[1]
-    words_at, width = np.int64(words.ctypes.data), words.shape[1]
+    words_at, width = np.int64(key_words.ctypes.data), key_words.shape[1]
     kinds_at = np.int64(kinds.ctypes.data)
     mask, capacity = np.uint64(table.size - 1), groups.shape[0]
     pairs, newest = 0, np.int64(0)
     for j in range(count):
         row = rows[j]
-        need = key_bytes(keys, words, j, 0) * hops
-        if state[GROUPS] + hops > capacity or state[BYTES] + need > store.size:
-            state[NEED] = need
+        need = key_bytes(keys, key_words, j, 0) * hops
+        if state[STATE.groups] + hops > capacity or state[STATE.bytes] + need > store.size:
+            state[STATE.need] = need
             return j, pairs
         time = mem.load_i64(times + 8 * row)
-        if time < settings[TIME_LOW] or time > settings[TIME_HIGH]:
-            state[ERRORS] += 1
+        if time < settings[SETTINGS.time_low] or time > settings[SETTINGS.time_high]:
+            state[STATE.errors] += 1
             continue
         if time < newest or time >= newest + every:
             newest = time // every * every
@@ -269,8 +317,8 @@ def find_groups(
             )  # fmt: skip
             if table[place] < 0:
                 table[place] = make_group(
-                    keys, start, settings[BASE] + row, hashes[row], words, j, groups, store_at,
-                    state,
+                    keys, start, settings[SETTINGS.base] + row, hashes[row], key_words, j, groups,
+                    store_at, state,
                 )  # fmt: skip
             pair_rows[pairs] = row
             pair_groups[pairs] = table[place]
@@ -286,27 +334,27 @@ def absorb(
 ) -> Any:  # fmt: skip
     """Aggregate the lane's rows `at..stop-1` into their groups.
 
-    Returns the first row not done: `stop`, or less if groups or store lack room (`state[NEED]`
+    Returns the first row not done: `stop`, or less if groups or store lack room (`need`
     store bytes, and groups for one row's windows).  Grow them and continue there.
     """
-    most = max(BLOCK, settings[HOPS])
+    most = max(BLOCK, settings[SETTINGS.hops])
     rows, ok = np.empty(BLOCK, np.int64), np.empty(most, np.uint8)
     to, pair_rows = np.empty(most, np.int64), np.empty(most, np.int64)
-    width = KEYS - NULLS
+    width = GROUP.keys - GROUP.nulls
     for k in range(keys.shape[0]):
-        width += 2 if keys[k, 1] == VARIABLE else 1
-    words, kinds = np.empty((BLOCK, width), np.int64), np.zeros(width, np.uint8)
+        width += 2 if keys[k, KEY.kind] == VARIABLE else 1
+    key_words, kinds = np.empty((BLOCK, width), np.int64), np.zeros(width, np.uint8)
     for k in range(keys.shape[0]):
-        if keys[k, 1] == VARIABLE:
-            kinds[keys[k, 2] - NULLS] = 1
-    times = columns[settings[TIME], 1]
+        if keys[k, KEY.kind] == VARIABLE:
+            kinds[keys[k, KEY.word] - GROUP.nulls] = 1
+    times = columns[settings[SETTINGS.time], COLUMN.values]
     while at < stop:
         count, following = pick_rows(settings, hashes, at, stop, rows)
-        load_keys(columns, keys, rows, count, words)
-        if state[GROUPS] > PREFETCH_GROUPS:
+        load_keys(columns, keys, rows, count, key_words)
+        if state[STATE.groups] > PREFETCH_GROUPS:
             fetch_ahead(settings, hashes, times, rows, count, groups, table)
         done, pairs = find_groups(
-            settings, keys, hashes, times, rows, count, words, kinds, groups, table, store,
+            settings, keys, hashes, times, rows, count, key_words, kinds, groups, table, store,
             state, pair_rows, to,
         )  # fmt: skip
         for a in range(aggs.shape[0]):
@@ -325,9 +373,9 @@ def count_expired(keys: Any, groups: Any, before: int, found: Any) -> None:
     """Fill `found` with the number of groups that start before `before`, and their store bytes."""
     found[0] = found[1] = 0
     for g in range(groups.shape[0]):
-        if groups[g, START] < before:
+        if groups[g, GROUP.start] < before:
             found[0] += 1
-            found[1] += key_bytes(keys, groups, g, NULLS)
+            found[1] += key_bytes(keys, groups, g, GROUP.nulls)
 
 
 @kernel(
@@ -343,21 +391,21 @@ def expire(
 
     `gone` and `gone_store` have the sizes of `count_expired`; the order of groups is kept.
     """
-    count, kept, kept_bytes, gone_count, gone_bytes = state[GROUPS], 0, 0, 0, 0
-    state[OLDEST] = OLDEST_NONE
+    count, kept, kept_bytes, gone_count, gone_bytes = state[STATE.groups], 0, 0, 0, 0
+    state[STATE.oldest] = OLDEST_NONE
     for g in range(count):
         group = groups[g]
-        if group[START] < before:
+        if group[GROUP.start] < before:
             gone[gone_count] = group
             gone_bytes = move_bytes(keys, store, gone[gone_count], gone_store, gone_bytes)
             gone_count += 1
         else:
-            state[OLDEST] = min(state[OLDEST], group[START])
+            state[STATE.oldest] = min(state[STATE.oldest], group[GROUP.start])
             kept_bytes = move_bytes(keys, store, group, store, kept_bytes)
             if kept != g:
                 groups[kept] = group
             kept += 1
-    state[GROUPS], state[BYTES] = kept, kept_bytes
+    state[STATE.groups], state[STATE.bytes] = kept, kept_bytes
     fill_table(groups, kept, table)
 
 
@@ -365,8 +413,8 @@ def expire(
 def move_bytes(keys: Any, store: Any, group: Any, to: Any, at: int) -> Any:
     """Move a group's strings to `at` (never behind their old place, if in the same store)."""
     for k in range(keys.shape[0]):
-        if keys[k, 1] == VARIABLE:
-            w = keys[k, 2]
+        if keys[k, KEY.kind] == VARIABLE:
+            w = keys[k, KEY.word]
             begin, size = group[w], group[w + 1]
             for b in range(size):
                 to[at + b] = store[begin + b]
@@ -381,7 +429,7 @@ def fill_table(groups: Any, count: int, table: Any) -> None:
     mask = np.uint64(table.size - 1)
     table[:] = -1
     for g in range(count):
-        i = spread(np.uint64(groups[g, HASH]), groups[g, START]) & mask
+        i = spread(np.uint64(groups[g, GROUP.hash]), groups[g, GROUP.start]) & mask
         while table[i] >= 0:
             i = (i + np.uint64(1)) & mask
         table[i] = g

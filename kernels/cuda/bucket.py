@@ -12,8 +12,8 @@ first).  Entry q lies in place q & 63 of the bucket's chunk q >> 6:
     newest  uint32[buckets]      the bucket's newest chunk, where low>>6 <= (high-1)>>6
     free    uint32[pool]         a stack of chunks that are not in use;  free_count int64[1]
 
-The bucket of a tag in partition p of a side is INDEX + (tag & INDEX_MASK).  Times stay in the ring
-and are read for equal tags only.
+The bucket of a tag in partition p of a side is index_at + (tag & index_mask).  Times stay in the
+ring and are read for equal tags only.
 
 Unlike the paper's, entries are put in place by a stable sort instead of an atomic fill counter, so
 that a bucket's positions rise and results have one order; and since rows leave oldest first, what
@@ -39,12 +39,9 @@ from kernels.cpu.partition import PARTITIONS
 from kernels.cuda.blocks import COUNTERS, sort_by_key
 from kernels.cuda.gpu import THREADS_MAX, cuda
 from kernels.cuda.ring import (
-    FROM,
-    INDEX,
-    INDEX_MASK,
     LOW_32,
+    RING,
     TABLES,
-    TAIL,
     earlier,
     later,
     partition_of,
@@ -164,7 +161,7 @@ def build(
     marks: Any,
     scratch: Any,
 ) -> None:
-    """Put a side's entries FROM.. into their buckets; a block a partition, the bucket's first
+    """Put a side's records of this beat into their buckets; a block a partition, the bucket's first
     record's thread makes room."""
     counters = cuda.shared.array(COUNTERS, numba.int32)
     partial = cuda.shared.array(THREADS_MAX, numba.int64)
@@ -174,8 +171,8 @@ def build(
         if first == end:
             continue
         keys, order, chunk_ids = scratch[0], scratch[1], scratch[2]
-        start, mask = tables[side, p, FROM], tables[side, p, INDEX_MASK]
-        index, tail = tables[side, p, INDEX], tables[side, p, TAIL]
+        start, mask = tables[side, p, RING.begin], tables[side, p, RING.index_mask]
+        index, tail = tables[side, p, RING.index_at], tables[side, p, RING.tail]
         for i in range(first + t, end, threads):
             keys[i] = links[4 * slot_of(tables, side, p, start + i - first) + 2] & mask
             order[i] = i - first
@@ -240,12 +237,12 @@ def count(
     other = 1 - side
     for i in range(cuda.grid(1), n, cuda.gridsize(1)):
         p = partition_of(firsts, side, i)
-        mine = slot_of(tables, side, p, tables[side, p, FROM] + i - firsts[side, p])
+        mine = slot_of(tables, side, p, tables[side, p, RING.begin] + i - firsts[side, p])
         time, tag = ring[2 * mine], links[4 * mine + 2]
         low, high = earlier(time, back), later(time, ahead)
         stop = stop_below(tables, other, p, low)
-        tail = tables[other, p, TAIL]
-        bucket = tables[other, p, INDEX] + (tag & tables[other, p, INDEX_MASK])
+        tail = tables[other, p, RING.tail]
+        bucket = tables[other, p, RING.index_at] + (tag & tables[other, p, RING.index_mask])
         at, bottom = numba.int64(highs[bucket]), numba.int64(lows[bucket])
         chunk = numba.int64(newest[bucket])
         found = 0
@@ -304,12 +301,12 @@ def write(
         pair, end = offsets[place(firsts, side, p, i)], offsets[place(firsts, side, p, i) + 1]
         if pair == end:
             continue
-        mine = slot_of(tables, side, p, tables[side, p, FROM] + i - firsts[side, p])
+        mine = slot_of(tables, side, p, tables[side, p, RING.begin] + i - firsts[side, p])
         time, tag = ring[2 * mine], links[4 * mine + 2]
         low, high = earlier(time, back), later(time, ahead)
         row = (numba.int64(rows[mine]) - base) & LOW_32
-        limit = tables[other, p, FROM] if side == 0 else LOW_32 + 1
-        bucket = tables[other, p, INDEX] + (tag & tables[other, p, INDEX_MASK])
+        limit = tables[other, p, RING.begin] if side == 0 else LOW_32 + 1
+        bucket = tables[other, p, RING.index_at] + (tag & tables[other, p, RING.index_mask])
         at, chunk = numba.int64(highs[bucket]), numba.int64(newest[bucket])
         while pair < end:
             entry = 128 * chunk + ((at - 1) & 63)
@@ -378,13 +375,13 @@ def cleanup(
 ) -> None:
     """Clean a side's marked buckets, a thread a bucket, and clear the marks."""
     for p in range(cuda.blockIdx.x, PARTITIONS, cuda.gridDim.x):
-        first = tables[side, p, INDEX]
-        for b in range(cuda.threadIdx.x, tables[side, p, INDEX_MASK] + 1, cuda.blockDim.x):
+        first = tables[side, p, RING.index_at]
+        for b in range(cuda.threadIdx.x, tables[side, p, RING.index_mask] + 1, cuda.blockDim.x):
             bucket = first + b
             if (marks[bucket >> 5] >> (bucket & 31)) & 1 != 0:
                 clean(
                     bucket,
-                    tables[side, p, TAIL],
+                    tables[side, p, RING.tail],
                     lows,
                     highs,
                     newest,

@@ -1,8 +1,8 @@
 """The chained-ring join on a GPU: hash chains through the rings of `kernels.cuda.ring`.
 
 `heads` (uint32, device memory) holds each chain's newest position: the chain of a tag in partition
-p of a side begins at heads[INDEX + (tag & INDEX_MASK)] and continues through the entries' links,
-positions falling, down to TAIL (0 always is below it).
+p of a side begins at heads[index_at + (tag & index_mask)] and continues through the entries'
+links, positions falling, down to the tail (0 always is below it).
 
 A beat: `load` both sides; `count` the left against the right; `link` and `advance` the left; the
 same for the right, against a left window that now holds the left's batch; `totals`, `offsets`;
@@ -27,12 +27,9 @@ from kernels.cpu.partition import PARTITIONS
 from kernels.cuda.blocks import COUNTERS, sort_by_key
 from kernels.cuda.gpu import THREADS_MAX, cuda
 from kernels.cuda.ring import (
-    FROM,
-    INDEX,
-    INDEX_MASK,
     LOW_32,
+    RING,
     TABLES,
-    TAIL,
     earlier,
     later,
     partition_of,
@@ -50,7 +47,7 @@ _RING = "int64[::1], uint32[::1]"
     reference="tests.naive.cuda.link",
 )
 def link(side: int, tables: Any, firsts: Any, links: Any, heads: Any, scratch: Any) -> None:
-    """Insert a side's entries FROM.. into their chains; a block a partition.
+    """Insert a side's records of this beat into their chains; a block a partition.
 
     `scratch` is uint32[4, records]: keys, order and their spares.
     """
@@ -64,9 +61,9 @@ def link(side: int, tables: Any, firsts: Any, links: Any, heads: Any, scratch: A
             continue
         keys, order = scratch[0], scratch[1]
         start, mask, index = (
-            tables[side, p, FROM],
-            tables[side, p, INDEX_MASK],
-            tables[side, p, INDEX],
+            tables[side, p, RING.begin],
+            tables[side, p, RING.index_mask],
+            tables[side, p, RING.index_at],
         )
         for i in range(t, n, threads):
             keys[first + i] = links[4 * slot_of(tables, side, p, start + i) + 2] & mask
@@ -108,13 +105,13 @@ def count(
     other = 1 - side
     for i in range(cuda.grid(1), n, cuda.gridsize(1)):
         p = partition_of(firsts, side, i)
-        mine = slot_of(tables, side, p, tables[side, p, FROM] + i - firsts[side, p])
+        mine = slot_of(tables, side, p, tables[side, p, RING.begin] + i - firsts[side, p])
         time, tag = ring[2 * mine], links[4 * mine + 2]
         low, high = earlier(time, back), later(time, ahead)
         stop = stop_below(tables, other, p, low)
-        tail = tables[other, p, TAIL]
+        tail = tables[other, p, RING.tail]
         position = numba.int64(
-            heads[tables[other, p, INDEX] + (tag & tables[other, p, INDEX_MASK])]
+            heads[tables[other, p, RING.index_at] + (tag & tables[other, p, RING.index_mask])]
         )
         found, start = 0, numba.int64(0)
         while position >= tail:
@@ -161,7 +158,7 @@ def write(
         at, end = offsets[place_of], offsets[place_of + 1]
         if at == end:
             continue
-        mine = slot_of(tables, side, p, tables[side, p, FROM] + i - firsts[side, p])
+        mine = slot_of(tables, side, p, tables[side, p, RING.begin] + i - firsts[side, p])
         time, tag = ring[2 * mine], links[4 * mine + 2]
         low, high = earlier(time, back), later(time, ahead)
         row = (numba.int64(rows[mine]) - base) & LOW_32

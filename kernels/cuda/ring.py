@@ -1,14 +1,7 @@
 """The windows of a CUDA join: rings in device memory, in arrival order, one a side and partition.
 
-One row of `tables` (int64[2, 64, FIELDS]: side, partition) describes a ring:
-
-    FIRST       slot of the ring in the arrays below;  MASK  capacity - 1 (a power of two)
-    INDEX, INDEX_MASK   where the partition's hash index begins in its array, and its size - 1
-    TAIL, HEAD  positions of the oldest live entry and of the next one to be written
-    NEWEST_*, DISORDER_*, GENERATION   as in `kernels.cpu.chain`
-    FROM        the position of this beat's first record
-
-The entry at position p lies in slot s = FIRST + (p & MASK) of three views of device memory:
+One row of `tables` (int64[2, 64, FIELDS]: side, partition) describes a ring (`DeviceRing`).  The
+entry at position p lies in slot s = first + (p & mask) of three views of device memory:
 
     ring   int64[2 * slots]    time (µs) at 2s; the word at 2s + 1 is links[4s + 2] and [4s + 3]
     links  uint32[4 * slots]   the same memory: tag at 4s + 2, link (chain: the next older entry's
@@ -19,9 +12,9 @@ A batch is copied once from its queue in mapped memory, a thread a record, coale
 (`load`); every other access is to device memory.  `firsts` (int64[2, 65]) says where each
 partition's records begin in a side's batch.
 
-Invariants 1 to 3 of `kernels.cpu.chain` hold: positions grow, live entries are never overwritten,
-what is below TAIL is dead, and DISORDER bounds how far times fall along a ring (here from above: it
-is taken by pieces of as many records as a block has threads).
+Invariants 1 to 3 of `kernels.cpu.rings` hold: positions grow, live entries are never overwritten,
+what is below the tail is dead, and the disorder bounds how far times fall along a ring (here from
+above: it is taken by pieces of as many records as a block has threads).
 
 Results.  A probe counts each record's matches; the counts of a partition lie together, the left's
 records before the right's (`place`); `totals` and `offsets` turn them into the first pair of each,
@@ -36,22 +29,47 @@ Shared memory is at most 18 KiB a block.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numba
 
 from kernels.cpu.partition import PARTITIONS
+from kernels.cpu.records import I64, field, words
 from kernels.cuda.blocks import exclusive_sum
 from kernels.cuda.gpu import THREADS_MAX, cuda
 from kernels.registry import cuda_device, cuda_kernel
 
-FIRST, MASK, INDEX, INDEX_MASK, TAIL, HEAD = range(6)
-NEWEST_OLD, NEWEST_NEW, DISORDER_OLD, DISORDER_NEW, GENERATION, FROM = range(6, 12)
+
+class DeviceRing(NamedTuple):
+    """A partition's ring of one side."""
+
+    first: I64 = field("slot of its first entry")
+    mask: I64 = field("entries - 1; their number is a power of two")
+    index_at: I64 = field("where its hash index begins in the array of all indexes")
+    index_mask: I64 = field("places of its hash index - 1; their number is a power of two")
+    tail: I64 = field("position of the oldest live entry")
+    head: I64 = field("position of the next entry to be written")
+    newest_old: I64 = field("latest time of the old generation (`kernels.cpu.rings`)")
+    newest_new: I64 = field("latest time of the new generation")
+    disorder_old: I64 = field("how far times fall in the old generation (us)")
+    disorder_new: I64 = field("how far times fall in the new generation (us)")
+    generation: I64 = field("position of the new generation's first entry")
+    begin: I64 = field("position of this beat's first record")
+
+
+class RingReport(NamedTuple):
+    """A ring's state after an eviction, for the host, in mapped memory: int64[2, 64, 3]."""
+
+    tail: I64 = field("position of the oldest live entry")
+    head: I64 = field("position of the next entry to be written")
+    row: I64 = field("number of the row at `tail`")
+
+
+RING, REPORT = words(DeviceRing), words(RingReport)
 FIELDS = 16
+"""Length of a ring's row: 128 bytes."""
 LOW_32 = 0xFFFFFFFF
 TIME_MIN, TIME_MAX = -(2**63), 2**63 - 1
-REPORT = 3
-"""Fields of `report` (int64[2, 64, 3], mapped): TAIL, HEAD, the row number at TAIL."""
 
 _TABLES = "int64[:, :, ::1]"
 _FIRSTS = "int64[:, ::1]"
@@ -98,7 +116,7 @@ def partition_of(firsts: Any, side: int, record: int) -> int:
 @cuda_device
 def slot_of(tables: Any, side: int, p: int, position: int) -> Any:
     """The slot of an entry."""
-    return tables[side, p, FIRST] + (position & tables[side, p, MASK])
+    return tables[side, p, RING.first] + (position & tables[side, p, RING.mask])
 
 
 @cuda_device
@@ -110,7 +128,7 @@ def place(firsts: Any, side: int, p: int, record: int) -> Any:
 @cuda_device
 def stop_below(tables: Any, side: int, p: int, low: int) -> int:
     """The time below which no older entry of a ring can be as late as `low`."""
-    disorder = max(tables[side, p, DISORDER_OLD], tables[side, p, DISORDER_NEW])
+    disorder = max(tables[side, p, RING.disorder_old], tables[side, p, RING.disorder_new])
     return earlier(low, disorder) if disorder < TIME_MAX else TIME_MIN
 
 
@@ -124,7 +142,7 @@ def begin(counts: Any, tables: Any, firsts: Any, totals: Any) -> None:
     for p in range(PARTITIONS):
         firsts[side, p] = first
         first += counts[side, p]
-        tables[side, p, FROM] = tables[side, p, HEAD]
+        tables[side, p, RING.begin] = tables[side, p, RING.head]
         if side == 0:
             totals[p] = 0
     firsts[side, PARTITIONS] = first
@@ -140,7 +158,7 @@ def load(
     """Copy a side's records from the queue into the free slots of its rings."""
     for i in range(cuda.grid(1), n, cuda.gridsize(1)):
         p = partition_of(firsts, side, i)
-        slot = slot_of(tables, side, p, tables[side, p, FROM] + i - firsts[side, p])
+        slot = slot_of(tables, side, p, tables[side, p, RING.begin] + i - firsts[side, p])
         word = data[2 * i + 1]
         ring[2 * slot] = data[2 * i]
         links[4 * slot + 2] = word & LOW_32
@@ -154,9 +172,9 @@ def advance(side: int, tables: Any, firsts: Any, ring: Any) -> None:
     t, threads = cuda.threadIdx.x, cuda.blockDim.x
     for p in range(cuda.blockIdx.x, PARTITIONS, cuda.gridDim.x):
         n = firsts[side, p + 1] - firsts[side, p]
-        first = tables[side, p, FROM]
-        newest = max(tables[side, p, NEWEST_OLD], tables[side, p, NEWEST_NEW])
-        newest_new, disorder = tables[side, p, NEWEST_NEW], tables[side, p, DISORDER_NEW]
+        first = tables[side, p, RING.begin]
+        newest = max(tables[side, p, RING.newest_old], tables[side, p, RING.newest_new])
+        newest_new, disorder = tables[side, p, RING.newest_new], tables[side, p, RING.disorder_new]
         for start in range(0, n, threads):
             if t == 0:
                 extremes[0], extremes[1] = TIME_MAX, TIME_MIN
@@ -171,8 +189,9 @@ def advance(side: int, tables: Any, firsts: Any, ring: Any) -> None:
             disorder = max(disorder, fallen(newest, extremes[0]))
             cuda.syncthreads()
         if t == 0 and n > 0:
-            tables[side, p, NEWEST_NEW], tables[side, p, DISORDER_NEW] = newest_new, disorder
-            tables[side, p, HEAD] = first + n
+            tables[side, p, RING.newest_new] = newest_new
+            tables[side, p, RING.disorder_new] = disorder
+            tables[side, p, RING.head] = first + n
 
 
 @cuda_kernel(f"void({_FIRSTS}, int64[::1], int64[::1])", reference="tests.naive.cuda.totals")
@@ -222,10 +241,10 @@ def offsets(firsts: Any, sums: Any, counts: Any, total: Any) -> None:
 
 @cuda_device
 def first_not_below(tables: Any, side: int, p: int, ring: Any, bound: int, found: Any) -> Any:
-    """The position of a ring's first live entry at or above `bound`; HEAD where there is none.
+    """The position of a ring's first live entry at or above `bound`; the head where there is none.
     `found` is shared int64[1]."""
     t, threads = cuda.threadIdx.x, cuda.blockDim.x
-    tail, head = tables[side, p, TAIL], tables[side, p, HEAD]
+    tail, head = tables[side, p, RING.tail], tables[side, p, RING.head]
     while tail < head:
         end = min(head, tail + threads)
         if t == 0:
@@ -251,23 +270,23 @@ def evict(
     """Move a side's tails over entries below `bound`, oldest first, and advance generations."""
     found = cuda.shared.array(1, numba.int64)
     for p in range(cuda.blockIdx.x, PARTITIONS, cuda.gridDim.x):
-        head = tables[side, p, HEAD]
+        head = tables[side, p, RING.head]
         tail = head
         if everything == 0:
             tail = first_not_below(tables, side, p, ring, bound, found)
         cuda.syncthreads()
         if cuda.threadIdx.x == 0:
-            tables[side, p, TAIL] = tail
-            if tail >= tables[side, p, GENERATION]:
-                tables[side, p, NEWEST_OLD] = tables[side, p, NEWEST_NEW]
-                tables[side, p, DISORDER_OLD] = tables[side, p, DISORDER_NEW]
-                tables[side, p, NEWEST_NEW], tables[side, p, DISORDER_NEW] = TIME_MIN, 0
-                tables[side, p, GENERATION] = head
+            tables[side, p, RING.tail] = tail
+            if tail >= tables[side, p, RING.generation]:
+                tables[side, p, RING.newest_old] = tables[side, p, RING.newest_new]
+                tables[side, p, RING.disorder_old] = tables[side, p, RING.disorder_new]
+                tables[side, p, RING.newest_new], tables[side, p, RING.disorder_new] = TIME_MIN, 0
+                tables[side, p, RING.generation] = head
             if tail == head:
-                tables[side, p, NEWEST_OLD], tables[side, p, NEWEST_NEW] = TIME_MIN, TIME_MIN
-                tables[side, p, DISORDER_OLD], tables[side, p, DISORDER_NEW] = 0, 0
-            report[side, p, 0], report[side, p, 1] = tail, head
-            report[side, p, 2] = rows[slot_of(tables, side, p, tail)]
+                tables[side, p, RING.newest_old] = tables[side, p, RING.newest_new] = TIME_MIN
+                tables[side, p, RING.disorder_old] = tables[side, p, RING.disorder_new] = 0
+            report[side, p, REPORT.tail], report[side, p, REPORT.head] = tail, head
+            report[side, p, REPORT.row] = rows[slot_of(tables, side, p, tail)]
 
 
 @cuda_kernel(
@@ -284,10 +303,10 @@ def move(
     links: Any,
     rows: Any,
 ) -> None:
-    """Copy live entries, without links, into new rings, from their FROM on."""
+    """Copy live entries, without links, into new rings, from this beat's first position on."""
     for p in range(cuda.blockIdx.x, PARTITIONS, cuda.gridDim.x):
-        tail, first = old[side, p, TAIL], new[side, p, FROM]
-        for i in range(cuda.threadIdx.x, old[side, p, HEAD] - tail, cuda.blockDim.x):
+        tail, first = old[side, p, RING.tail], new[side, p, RING.begin]
+        for i in range(cuda.threadIdx.x, old[side, p, RING.head] - tail, cuda.blockDim.x):
             source, target = slot_of(old, side, p, tail + i), slot_of(new, side, p, first + i)
             ring[2 * target] = old_ring[2 * source]
             links[4 * target + 2] = old_links[4 * source + 2]
@@ -303,8 +322,8 @@ def export(
 ) -> None:
     """For each live entry, at its store row: partition (top 6 bits) and tag, and alive = 1."""
     for p in range(cuda.blockIdx.x, PARTITIONS, cuda.gridDim.x):
-        tail = tables[side, p, TAIL]
-        for i in range(cuda.threadIdx.x, tables[side, p, HEAD] - tail, cuda.blockDim.x):
+        tail = tables[side, p, RING.tail]
+        for i in range(cuda.threadIdx.x, tables[side, p, RING.head] - tail, cuda.blockDim.x):
             slot = slot_of(tables, side, p, tail + i)
             row = (numba.int64(rows[slot]) - base) & LOW_32
             tag = numba.uint64(links[4 * slot + 2])

@@ -209,7 +209,7 @@ def test_the_floor_has_the_windows_footprint_and_matches():
     assert heads.nbytes == pytest.approx(32 * 65_000, rel=0.1)
     at_work.section(8, 0.0)
     tuples = 2 * 1000 * min(feed.beats, 2**20 // 2000)
-    assert int(at_work._lanes[:, roofline.MATCHES].sum()) == pytest.approx(2 * tuples, abs=1)
+    assert int(at_work._lanes[:, roofline.LANE.matches].sum()) == pytest.approx(2 * tuples, abs=1)
     at_work.close()
 
 

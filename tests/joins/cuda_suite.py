@@ -249,8 +249,8 @@ def entries(join, side):
     rows, links = join._rows.copy_to_host(), rings.view(np.uint32)
     out = []
     for table in tables[side]:
-        positions = range(int(table[ring.TAIL]), int(table[ring.HEAD]))
-        slots = [int(table[ring.FIRST]) + (q & int(table[ring.MASK])) for q in positions]
+        positions = range(int(table[ring.RING.tail]), int(table[ring.RING.head]))
+        slots = [int(table[ring.RING.first]) + (q & int(table[ring.RING.mask])) for q in positions]
         out.append(
             [
                 (q, int(rings[2 * s]), int(links[4 * s + 2]), int(rows[s]))
@@ -263,9 +263,9 @@ def entries(join, side):
 def chain_from(join, table, bucket_of, links):
     """A chain's live positions, from its head on."""
     position, out = int(join._heads.copy_to_host()[bucket_of]), []
-    while position >= table[ring.TAIL]:
+    while position >= table[ring.RING.tail]:
         out.append(position)
-        slot = int(table[ring.FIRST]) + (position & int(table[ring.MASK]))
+        slot = int(table[ring.RING.first]) + (position & int(table[ring.RING.mask]))
         position = int(links[4 * slot + 3])
     return out
 
@@ -299,13 +299,13 @@ def test_a_batch_is_loaded_and_hung_into_chains_newest_first(old, new, start):
     assert entries(run.join, 0) == rings
     links = run.join._ring.copy_to_host().view(np.uint32)
     for p, table in enumerate(run.join._tables.copy_to_host()[0]):
-        for chain, positions in naive.link(rings[p], int(table[ring.INDEX_MASK])).items():
-            place = int(table[ring.INDEX]) + chain
+        for chain, positions in naive.link(rings[p], int(table[ring.RING.index_mask])).items():
+            place = int(table[ring.RING.index_at]) + chain
             assert chain_from(run.join, table, place, links) == positions
         if rings[p]:
             newest, fall = naive.advance([entry[1] for entry in rings[p]])
-            assert max(table[[ring.NEWEST_OLD, ring.NEWEST_NEW]]) == newest
-            assert max(table[[ring.DISORDER_OLD, ring.DISORDER_NEW]]) >= fall
+            assert max(table[[ring.RING.newest_old, ring.RING.newest_new]]) == newest
+            assert max(table[[ring.RING.disorder_old, ring.RING.disorder_new]]) >= fall
     run.close()
 
 
@@ -361,15 +361,15 @@ def test_buckets_are_queues_of_positions_and_no_chunk_is_lost_or_shared(beats):
         run.beat(rows * 4, [], (bound, MIN))
         held, used = entries(run.join, 0), 0
         for p, table in enumerate(run.join._tables.copy_to_host()[0]):
-            built = naive.build(held[p], int(table[ring.INDEX_MASK]))
-            for b in range(int(table[ring.INDEX_MASK]) + 1):
-                place = int(table[ring.INDEX]) + b
+            built = naive.build(held[p], int(table[ring.RING.index_mask]))
+            for b in range(int(table[ring.RING.index_mask]) + 1):
+                place = int(table[ring.RING.index_at]) + b
                 queue = queue_of(run.join, place)
                 low, high = (
                     int(a.copy_to_host()[place]) for a in (run.join._lows, run.join._highs)
                 )
                 used += -(-high // 64) - low // 64
-                live = naive.cleanup({b: queue}, int(table[ring.TAIL]))[b]
+                live = naive.cleanup({b: queue}, int(table[ring.RING.tail]))[b]
                 assert live == built.get(b, [])
                 assert all(a < c for a, c in pairwise(queue))
         free = run.join._free.copy_to_host()

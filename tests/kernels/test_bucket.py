@@ -53,7 +53,7 @@ class Pair:
 
     def __init__(self, bits=0, lanes=1):
         self.table, self.twin, self.lanes = Table(20 * (64 << bits), lanes), {}, lanes
-        self.bits = int(self.table.row[bucket_table.BITS])
+        self.bits = int(self.table.row[bucket_table.TABLE.bits])
         self.newest, self.naive_newest, self.rows = np.full(64, MIN), [MIN] * 64, 0
 
     def build(self, rows, workers=None):
@@ -73,7 +73,7 @@ class Pair:
         """The same entries in the same buckets, and every chunk in one place."""
         found, used = decode(self.table)
         assert found == {b: sorted(e) for b, e in self.twin.items() if e}
-        free = self.table._free[: int(self.table.row[bucket_table.FREE_COUNT])].tolist()
+        free = self.table._free[: int(self.table.row[bucket_table.TABLE.free_count])].tolist()
         spares = [c for c in self.table._spares.tolist() if c]
         chunks = used + free + spares
         assert len(set(chunks)) == len(chunks) == self.table._chunks
@@ -99,21 +99,21 @@ def decode(table):
         depths = []
         while chunk:
             used.append(chunk)
-            depths.append(peek(chunk + bucket_table.DEPTH))
+            depths.append(peek(chunk + bucket_table.CHUNK.depth))
             raw = (ctypes.c_uint8 * bucket_table.CHUNK_BYTES).from_address(chunk)
             data = np.frombuffer(raw, np.uint8)
-            fill = min(64, peek(chunk + bucket_table.FILL))
+            fill = min(64, peek(chunk + bucket_table.CHUNK.fill))
             arrays = [
                 data[at : at + 64 * width].view(dtype)[:fill].tolist()
                 for at, width, dtype in (
-                    (bucket_table.EXPIRIES, 8, np.int64),
-                    (bucket_table.TIMES, 8, np.int64),
-                    (bucket_table.TAGS, 4, np.uint32),
-                    (bucket_table.ROWS, 4, np.uint32),
+                    (bucket_table.CHUNK.expiries, 8, np.int64),
+                    (bucket_table.CHUNK.times, 8, np.int64),
+                    (bucket_table.CHUNK.tags, 4, np.uint32),
+                    (bucket_table.CHUNK.rows, 4, np.uint32),
                 )
             ]
             buckets.setdefault(b, []).extend(zip(*arrays, strict=True))
-            chunk = peek(chunk + bucket_table.NEXT)
+            chunk = peek(chunk + bucket_table.CHUNK.next)
         assert depths == list(range(len(depths), 0, -1))
     return {b: sorted(entries) for b, entries in buckets.items() if entries}, used
 
@@ -212,7 +212,7 @@ def test_probing_finds_partners_newest_first_and_marks_what_is_stale(
         larger[:, : out.shape[1]] = out
         out = larger
     assert counts.tolist() == [len(part) for part in expected]
-    found = out[:, : int(progress[bucket.PAIRS])].T.tolist()
+    found = out[:, : int(progress[bucket.PROGRESS.pairs])].T.tolist()
     assert [tuple(p) for p in found] == [p for part in expected for p in part]
     assert pair.marked() == marked | before_marks
 
@@ -224,8 +224,8 @@ def test_many_partners_out_of_order_are_sorted():
     pair.mark({0})
     batch = Batch([(0, 1, 0)])
     out, counts = np.zeros((2, 1000), np.int64), np.zeros(64, np.int64)
-    job = np.zeros(bucket.JOB_FIELDS, np.int64)
-    job[bucket.LEFT_DEAD] = job[bucket.RIGHT_DEAD] = MIN
+    job = np.zeros(len(bucket.JOB), np.int64)
+    job[bucket.JOB.left_dead] = job[bucket.JOB.right_dead] = MIN
     assert bucket.probe(
         pair.table.row, batch.records, batch.edges, 0, job, NO_KEYS, np.zeros(2, np.int64), 1,
         *out, counts,
@@ -293,13 +293,13 @@ def test_segments_are_written_where_the_prefix_sum_says(segments):
 def test_chunks_are_aligned_and_their_parts_do_not_overlap():
     assert bucket_table.CHUNK_BYTES % 64 == 0
     assert (
-        bucket_table.TIMES - bucket_table.EXPIRIES
-        == bucket_table.TAGS - bucket_table.TIMES
+        bucket_table.CHUNK.times - bucket_table.CHUNK.expiries
+        == bucket_table.CHUNK.tags - bucket_table.CHUNK.times
         == 8 * bucket_table.SLOTS
     )
     assert (
-        bucket_table.CHUNK_BYTES - bucket_table.ROWS
-        == bucket_table.ROWS - bucket_table.TAGS
+        bucket_table.CHUNK_BYTES - bucket_table.CHUNK.rows
+        == bucket_table.CHUNK.rows - bucket_table.CHUNK.tags
         == 4 * bucket_table.SLOTS
     )
     assert Table(1000, 3)._free[0] % 64 == 0

@@ -29,7 +29,7 @@ class Line:
         self.queues = aligned(2 * lanes * handshake.QUEUE_BYTES)
         self.queues[:] = 0
         counters = self.queues.view(np.uint32).reshape(2 * lanes, -1)
-        counters[:, [handshake.TAKEN // 4, handshake.PUT // 4]] = start
+        counters[:, [handshake.QUEUE.taken // 4, handshake.QUEUE.put // 4]] = start
         self.rows = [0, 0]
 
     def beat(self, left, right, before, after):
@@ -74,7 +74,7 @@ class Line:
                 outs[lane] = grown
             if answer == handshake.DONE:
                 pending.remove(lane)
-        ends = states[:, handshake.PAIRS].tolist()
+        ends = states[:, handshake.LANE.pairs].tolist()
         return [
             tuple(p) for out, end in zip(outs, ends, strict=True) for p in out[:, :end].T.tolist()
         ]
@@ -114,4 +114,4 @@ def test_segments_are_shared_out_evenly():
     line = Line(4)
     line.beat([(0, i, 0) for i in range(64 * 40)], [], 0, 0)
     assert [segments[0].entries for segments in line.segments] == [640] * 4
-    assert line.segments[0][0].row[nested_loop.VISIBLE] == 0
+    assert line.segments[0][0].row[nested_loop.WINDOW.visible] == 0

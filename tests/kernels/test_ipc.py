@@ -94,14 +94,14 @@ class Desk:
         self.staging = Staging("s", schema, "t", 1 << 22, max_ahead_us)
         self.decoder = Decoder(self.staging, 1 << 21)
         layout = match(order or schema.to_arrow(), schema, "s")
-        self.regions = np.zeros((regions, ipc.REGION_WIDTH), np.int64)
+        self.regions = np.zeros((regions, len(ipc.REGION)), np.int64)
         for r in range(regions):
-            self.regions[r, ipc.R_LAYOUT] = self.decoder.layout(layout)
-            self.regions[r, ipc.R_PRODUCER] = self.staging.producers.number(f"p{r}")
-            self.regions[r, ipc.R_NAMED] = 1
+            self.regions[r, ipc.REGION.layout] = self.decoder.layout(layout)
+            self.regions[r, ipc.REGION.producer] = self.staging.producers.number(f"p{r}")
+            self.regions[r, ipc.REGION.named] = 1
 
     def put(self, r: int, where: int, size: int) -> None:
-        self.regions[r, ipc.R_ADDRESS], self.regions[r, ipc.R_LENGTH] = where, size
+        self.regions[r, ipc.REGION.address], self.regions[r, ipc.REGION.length] = where, size
 
     def run(self, wall_us: int = NOW_US) -> np.ndarray:
         return self.decoder.run(self.regions, wall_us)
@@ -162,8 +162,8 @@ def test_batches_are_staged_as_pyarrow_reads_them(
     with guarded(body, data.draw(st.booleans())) as where:
         desk.put(0, where, len(body))
         assert len(desk.run()) == 0
-    assert desk.regions[0, ipc.R_ERROR] == 0
-    assert desk.regions[0, ipc.R_CONSUMED] == len(body)
+    assert desk.regions[0, ipc.REGION.error] == 0
+    assert desk.regions[0, ipc.REGION.consumed] == len(body)
     table = pa.Table.from_batches(batches).combine_chunks().to_batches()
     staged = desk.staging.pending()
     if staged.rows:
@@ -190,8 +190,8 @@ def test_any_cut_gives_the_same_rows(counts: list[int], seed: int, data: st.Data
         with guarded(rest, True) as where:
             desk.put(0, where, len(rest))
             desk.run()
-        rest = rest[desk.regions[0, ipc.R_CONSUMED] :]
-        need = int(desk.regions[0, ipc.R_NEED])
+        rest = rest[desk.regions[0, ipc.REGION.consumed] :]
+        need = int(desk.regions[0, ipc.REGION.need])
         assert (need > len(rest)) if rest else need == 0
     assert rest == b""
     whole = pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
@@ -278,9 +278,9 @@ def test_damage_beside_a_compression_is_damage() -> None:
 def _passes(desk: Desk, one: object, two: object, sane_clock: bool) -> dict[str, np.ndarray]:
     """What `Decoder.run` does, with exchangeable passes; all that came out."""
     staging, regions, decoder = desk.staging, desk.regions, desk.decoder
-    regions[:, ipc.R_SEQ] = [0, 1]
+    regions[:, ipc.REGION.seq] = [0, 1]
     layouts, width = decoder._layouts, decoder._width
-    messages = np.zeros((64, ipc.MESSAGE_WIDTH), np.int64)
+    messages = np.zeros((64, len(ipc.MESSAGE)), np.int64)
     sizes, places = np.zeros((64, width), np.int64), np.zeros((64, width), np.int64)
     count = one.scan(regions, layouts, decoder._limits, messages, sizes)
     totals = np.zeros(2 + width, np.int64)
@@ -304,16 +304,23 @@ def _passes(desk: Desk, one: object, two: object, sane_clock: bool) -> dict[str,
     )  # fmt: skip
     staging.extend(int(totals[0]), chunks, int(facts[1]))
     staged, found = staging.pending(), staging.chunks()
-    state = [ipc.M_REGION, ipc.M_SEQ, ipc.M_STATE, ipc.M_KEPT]
+    state = [ipc.MESSAGE.region, ipc.MESSAGE.seq, ipc.MESSAGE.state, ipc.MESSAGE.kept]
     table = np.array([cells(c, staged.rows) for c in staged.columns], object)
-    refused = regions[:, ipc.R_ERROR] != 0
-    told = [ipc.R_CONSUMED, ipc.R_END, ipc.R_DUPLICATES, ipc.R_MESSAGES, ipc.R_SEQ, ipc.R_SLOW]
+    refused = regions[:, ipc.REGION.error] != 0
+    told = [
+        ipc.REGION.consumed,
+        ipc.REGION.end,
+        ipc.REGION.duplicates,
+        ipc.REGION.messages,
+        ipc.REGION.seq,
+        ipc.REGION.slow,
+    ]
     return {
         "messages": messages[:count, state],
         "table": table,
         "refused": refused,
         "regions": regions[:, told],
-        "need": np.where(refused, 0, regions[:, ipc.R_NEED]),
+        "need": np.where(refused, 0, regions[:, ipc.REGION.need]),
         "facts": facts,
         "stops": found.stop,
         "times": np.stack([found.time_min, found.time_max]),
@@ -399,7 +406,7 @@ def test_bytes_that_are_not_utf8_are_refused(raw: bytes) -> None:
         raw.decode()
         assert desk.staging.rows == 2
     except UnicodeDecodeError:
-        assert desk.regions[0, ipc.R_ERROR] == ipc.E_UTF8
+        assert desk.regions[0, ipc.REGION.error] == ipc.E_UTF8
         assert desk.staging.rows == 0
 
 
@@ -407,8 +414,8 @@ def test_what_an_error_says_names_the_column() -> None:
     from edged.sources._tcp_decode import problem
 
     desk = Desk(Schema.of([Field("t", TIMESTAMP), Field("level", INT64)]))
-    desk.regions[0, ipc.R_COLUMN] = 1
+    desk.regions[0, ipc.REGION.column] = 1
     for error in range(1, 16):
-        desk.regions[0, ipc.R_ERROR] = error
+        desk.regions[0, ipc.REGION.error] = error
         text = problem(desk.regions[0], desk.staging, 1000)
         assert text and (("level" in text) == text.startswith("column"))

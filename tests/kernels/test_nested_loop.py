@@ -29,14 +29,14 @@ def push(window, twin, rows, first):
 
 def probe(batch, window, swapped, job, room):
     out = np.zeros((2, room), np.int64)
-    progress = np.array([window.row[nested_loop.START], 0, 0], np.int64)
+    progress = np.array([window.row[nested_loop.WINDOW.start], 0, 0], np.int64)
     while not nested_loop.probe(
         batch.records, 0, batch.rows, window.row, swapped, job, NO_KEYS, progress, *out
     ):
         larger = np.zeros((2, 2 * out.shape[1] + 1), np.int64)
         larger[:, : out.shape[1]] = out
         out = larger
-    return out[:, : progress[nested_loop.PAIRS]].T.tolist()
+    return out[:, : progress[nested_loop.PROGRESS.pairs]].T.tolist()
 
 
 @settings(max_examples=80)

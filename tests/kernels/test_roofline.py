@@ -29,19 +29,19 @@ class Memory:
         self.rings["time"], self.rings["tag"] = np.arange(entries), 7
         self.rings["row"] = 3 * np.arange(entries)
         self.out = np.zeros((2, places), np.int64)
-        self.state = np.zeros((PARTITIONS, roofline.FIELDS), np.int64)
+        self.state = np.zeros((PARTITIONS, roofline.PART_FIELDS), np.int64)
         self.lane = np.zeros(roofline.LANE_FIELDS, np.int64)
-        self.lane[roofline.PLACES] = places
-        self.lane[[roofline.OUT_MINE, roofline.OUT_MET]] = (
+        self.lane[roofline.LANE.places] = places
+        self.lane[[roofline.LANE.out_mine, roofline.LANE.out_met]] = (
             address(self.out[0]),
             address(self.out[1]),
         )
         for p, mine in enumerate(self.state):
-            mine[[roofline.HEADS, roofline.LINES]] = address(self.heads[p]), lines
+            mine[[roofline.PART.heads, roofline.PART.lines]] = address(self.heads[p]), lines
             for side in (0, 1):
-                mine[roofline.RING + side] = address(self.rings[p, side])
-                mine[roofline.ENTRIES + side] = entries
-                mine[roofline.NEXT + side] = entries // 2
+                mine[roofline.PART.rings + side] = address(self.rings[p, side])
+                mine[roofline.PART.entries + side] = entries
+                mine[roofline.PART.next + side] = entries // 2
 
     def twin(self):
         """The same as lists."""
@@ -87,7 +87,10 @@ def test_the_kernel_reads_and_writes_what_its_twin_does(beats, ahead, rate, line
         assert memory.heads[p, :, :2].tolist() == part.heads
         assert memory.rings[p].tolist() == [[tuple(e) for e in ring] for ring in part.rings]
     assert memory.out.tolist() == [out.mine, out.met]
-    assert memory.lane[[roofline.SHARE, roofline.MATCHES]].tolist() == [out.share, out.matches]
+    assert memory.lane[[roofline.LANE.share, roofline.LANE.matches]].tolist() == [
+        out.share,
+        out.matches,
+    ]
 
 
 @pytest.mark.parametrize("rate", [0.005, 1, 10])
@@ -98,7 +101,7 @@ def test_as_many_matches_are_made_as_the_rate_says(rate):
     share = round(rate * roofline.ONE)
     roofline.touch(0, PARTITIONS, 16, share, records, edges, memory.state, memory.lane)
     assert len(kept) == 2
-    assert abs(memory.lane[roofline.MATCHES] - 2000 * rate) <= 1
+    assert abs(memory.lane[roofline.LANE.matches] - 2000 * rate) <= 1
 
 
 def test_all_lines_of_a_partition_are_used_by_keys_of_32_bits():

@@ -158,43 +158,51 @@ def sequence(message: Table) -> int:
 def scan(regions, layouts, limits, messages, sizes) -> int:
     count = 0
     for index, r in enumerate(regions):
-        at, left, seq = int(r[ipc.R_ADDRESS]), int(r[ipc.R_LENGTH]), int(r[ipc.R_SEQ])
-        r[ipc.R_CONSUMED :] = 0
+        at, left, seq = (
+            int(r[ipc.REGION.address]),
+            int(r[ipc.REGION.length]),
+            int(r[ipc.REGION.seq]),
+        )
+        r[ipc.REGION.consumed :] = 0
         while left and count < len(messages):
-            if r[ipc.R_END]:
-                r[ipc.R_ERROR] = ipc.E_AFTER_END
+            if r[ipc.REGION.end]:
+                r[ipc.REGION.error] = ipc.E_AFTER_END
                 break
             found = whole_message(r, memory(at, left), layouts, limits)
             if found is None:
                 break
             size, rows, number, nodes, buffers, slow, lengths = found
-            r[ipc.R_NEED] = 0
+            r[ipc.REGION.need] = 0
             meta = struct.unpack_from("<i", memory(at, 8), 4)[0]
             base, at, left = at, at + size, left - size
-            if r[ipc.R_END]:
-                r[ipc.R_CONSUMED] += size
+            if r[ipc.REGION.end]:
+                r[ipc.REGION.consumed] += size
                 continue
             if 0 < number <= seq:
-                r[ipc.R_DUPLICATES] += 1
-                r[ipc.R_DUPLICATE_SEQ] = number
-                r[ipc.R_CONSUMED] += size
+                r[ipc.REGION.duplicates] += 1
+                r[ipc.REGION.duplicate_seq] = number
+                r[ipc.REGION.consumed] += size
                 continue
             if number > seq + 1:
-                r[ipc.R_ERROR], r[ipc.R_DETAIL] = ipc.E_GAP, number
+                r[ipc.REGION.error], r[ipc.REGION.detail] = ipc.E_GAP, number
                 break
             seq = number or seq
             if isinstance(lengths, int):
-                r[ipc.R_ERROR] = lengths
+                r[ipc.REGION.error] = lengths
                 break
             m = messages[count]
-            m[ipc.M_META], m[ipc.M_BODY] = base, base + 8 + meta
-            m[ipc.M_BODY_LENGTH], m[ipc.M_ROWS], m[ipc.M_SEQ] = size - 8 - meta, rows, number
-            m[ipc.M_NODES], m[ipc.M_BUFFERS] = base + 8 + nodes, base + 8 + buffers
-            m[ipc.M_STATE] = ipc.SLOW if slow else ipc.WHOLE
-            m[ipc.M_REGION], m[ipc.M_KEPT], m[ipc.M_ERROR] = index, rows, 0
+            m[ipc.MESSAGE.meta], m[ipc.MESSAGE.body] = base, base + 8 + meta
+            m[ipc.MESSAGE.body_length], m[ipc.MESSAGE.rows], m[ipc.MESSAGE.seq] = (
+                size - 8 - meta,
+                rows,
+                number,
+            )
+            m[ipc.MESSAGE.nodes], m[ipc.MESSAGE.buffers] = base + 8 + nodes, base + 8 + buffers
+            m[ipc.MESSAGE.state] = ipc.SLOW if slow else ipc.WHOLE
+            m[ipc.MESSAGE.region], m[ipc.MESSAGE.kept], m[ipc.MESSAGE.error] = index, rows, 0
             sizes[count, : len(lengths)] = lengths
-            r[ipc.R_CONSUMED] += size
-            r[ipc.R_MESSAGES] += 1
+            r[ipc.REGION.consumed] += size
+            r[ipc.REGION.messages] += 1
             count += 1
     return count
 
@@ -202,20 +210,20 @@ def scan(regions, layouts, limits, messages, sizes) -> int:
 def whole_message(r, data: bytes, layouts, limits):
     """(size, rows, seq, nodes, buffers, slow, variable bytes or an error); None: not whole, or
     refused, which the region says."""
-    r[ipc.R_NEED] = 8
+    r[ipc.REGION.need] = 8
     if len(data) >= 4 and data[:4] != b"\xff\xff\xff\xff":
-        r[ipc.R_ERROR] = ipc.E_MAGIC
+        r[ipc.REGION.error] = ipc.E_MAGIC
         return None
     if len(data) < 8:
         return None
     meta = struct.unpack_from("<i", data, 4)[0]
     if meta < 0 or meta > ipc.METADATA_MAX:
-        r[ipc.R_ERROR] = ipc.E_SIZE
+        r[ipc.REGION.error] = ipc.E_SIZE
         return None
     if meta == 0:
-        r[ipc.R_END] = 1
+        r[ipc.REGION.end] = 1
         return 8, 0, 0, 0, 0, False, []
-    r[ipc.R_NEED] = 8 + meta
+    r[ipc.REGION.need] = 8 + meta
     if len(data) < 8 + meta:
         return None
     try:
@@ -223,45 +231,45 @@ def whole_message(r, data: bytes, layouts, limits):
         kind = message.read("<B", required(message.position(1)))
         header_at, body = required(message.child(2)), message.scalar(3, "<q")
         if message.scalar(0, "<H") not in (3, 4):
-            r[ipc.R_ERROR] = ipc.E_VERSION
+            r[ipc.REGION.error] = ipc.E_VERSION
         elif kind not in (ipc.RECORD_BATCH, ipc.DICTIONARY):
-            r[ipc.R_ERROR] = ipc.E_HEADER
+            r[ipc.REGION.error] = ipc.E_HEADER
         elif body < 0 or body > limits[0] - 8 - meta:
-            r[ipc.R_ERROR] = ipc.E_SIZE
-        if r[ipc.R_ERROR]:
+            r[ipc.REGION.error] = ipc.E_SIZE
+        if r[ipc.REGION.error]:
             return None
-        size = r[ipc.R_NEED] = 8 + meta + body
+        size = r[ipc.REGION.need] = 8 + meta + body
         if size > len(data):
             return None
         if kind == ipc.DICTIONARY:
-            r[ipc.R_SLOW] = 1
+            r[ipc.REGION.slow] = 1
             return size, 0, 0, 0, 0, True, []
-        number = sequence(message) if r[ipc.R_NAMED] else 0
+        number = sequence(message) if r[ipc.REGION.named] else 0
         header = Table(message.data, header_at)
-        if r[ipc.R_SLOW]:  # pyarrow will read the batch
+        if r[ipc.REGION.slow]:  # pyarrow will read the batch
             return size, 0, number, 0, 0, True, []
         rows = header.scalar(0, "<q")
         header.child(1), header.child(2), header.scalar(3, "<I")  # damage comes first
         if header.position(3) is not None:
-            r[ipc.R_SLOW] = 1
+            r[ipc.REGION.slow] = 1
             return size, rows, number, 0, 0, True, []
-        layout = layouts[r[ipc.R_LAYOUT]]
+        layout = layouts[r[ipc.REGION.layout]]
         nodes, buffers = header.vector(1, 16), header.vector(2, 16)
         wanted = 2 * len(layout) + int((layout[:, 4] >= 0).sum())
         if nodes is None or buffers is None or (nodes[1], buffers[1]) != (len(layout), wanted):
-            r[ipc.R_ERROR] = ipc.E_COLUMNS
+            r[ipc.REGION.error] = ipc.E_COLUMNS
             return None
         if rows < 0 or rows > body:
-            r[ipc.R_ERROR] = ipc.E_LENGTH
+            r[ipc.REGION.error] = ipc.E_LENGTH
             return None
         lengths = columns(layout, message.data, nodes[0], buffers[0], rows, data[8 + meta : size])
         if not isinstance(lengths, int) and rows * limits[2] + sum(lengths) > limits[1]:
             lengths = ipc.E_STAGED
         return size, rows, number, nodes[0], buffers[0], False, lengths
     except Damaged:
-        r[ipc.R_ERROR] = ipc.E_METADATA
+        r[ipc.REGION.error] = ipc.E_METADATA
     except ValueError:
-        r[ipc.R_ERROR] = ipc.E_SEQ
+        r[ipc.REGION.error] = ipc.E_SEQ
     return None
 
 
@@ -296,20 +304,20 @@ def columns(layout, meta: bytes, nodes: int, buffers: int, rows: int, body: byte
 def place(messages, count, sizes, places, totals) -> None:
     totals[:] = 0
     for m, size, at in zip(messages[:count], sizes, places, strict=False):
-        if m[ipc.M_STATE] in (ipc.WHOLE, ipc.FILTERED):
-            m[ipc.M_AT], at[:] = totals[0], totals[2:]
-            totals[0] += m[ipc.M_KEPT]
-            totals[1] += int(m[ipc.M_KEPT] > 0)
+        if m[ipc.MESSAGE.state] in (ipc.WHOLE, ipc.FILTERED):
+            m[ipc.MESSAGE.at], at[:] = totals[0], totals[2:]
+            totals[0] += m[ipc.MESSAGE.kept]
+            totals[1] += int(m[ipc.MESSAGE.kept] > 0)
             totals[2:] += size
 
 
 def column_values(m, layout) -> list[tuple[int, bytes]]:
     """(valid, bytes of the value) of each row; ValueError(error) where they are refused."""
-    rows, (node, first, kind, _, _) = int(m[ipc.M_ROWS]), (int(x) for x in layout)
-    nulls = struct.unpack("<qq", memory(m[ipc.M_NODES] + 16 * node, 16))[1]
-    buffers = struct.unpack("<6q", memory(m[ipc.M_BUFFERS] + 16 * first, 48 if kind < 0 else 32) +
-                            (b"" if kind < 0 else bytes(16)))  # fmt: skip
-    body = memory(m[ipc.M_BODY], m[ipc.M_BODY_LENGTH])
+    rows, (node, first, kind, _, _) = int(m[ipc.MESSAGE.rows]), (int(x) for x in layout)
+    nulls = struct.unpack("<qq", memory(m[ipc.MESSAGE.nodes] + 16 * node, 16))[1]
+    entries = memory(m[ipc.MESSAGE.buffers] + 16 * first, 48 if kind < 0 else 32)
+    buffers = struct.unpack("<6q", entries.ljust(48, b"\0"))
+    body = memory(m[ipc.MESSAGE.body], m[ipc.MESSAGE.body_length])
 
     def bit(at: int, i: int) -> int:
         return body[at + i // 8] >> (i % 8) & 1
@@ -347,20 +355,20 @@ def copy(
 
     for i in range(first, last):
         m = messages[i]
-        if m[ipc.M_STATE] >= ipc.DROPPED or not m[ipc.M_ROWS]:
+        if m[ipc.MESSAGE.state] >= ipc.DROPPED or not m[ipc.MESSAGE.rows]:
             continue
-        k = int(regions[m[ipc.M_REGION], ipc.R_LAYOUT])
+        k = int(regions[m[ipc.MESSAGE.region], ipc.REGION.layout])
         keep = times_of(m, layouts, k, time_column)
-        if m[ipc.M_STATE] == ipc.FILTERED:
-            keep = [t <= m[ipc.M_LIMIT] for t in keep]
+        if m[ipc.MESSAGE.state] == ipc.FILTERED:
+            keep = [t <= m[ipc.MESSAGE.limit] for t in keep]
         else:
             keep = [True] * len(keep)
-        at = row + int(m[ipc.M_AT])
+        at = row + int(m[ipc.MESSAGE.at])
         for c in range(layouts.shape[1]):
             try:
                 rows = column_values(m, layouts[k, c])
             except ValueError as problem:
-                m[ipc.M_ERROR], m[ipc.M_COLUMN] = problem.args[0], c
+                m[ipc.MESSAGE.error], m[ipc.MESSAGE.column] = problem.args[0], c
                 break
             rows = [x for x, kept in zip(rows, keep, strict=True) if kept]
             _, values, valid, offsets = (int(x) for x in target[c])
@@ -374,29 +382,32 @@ def copy(
             write(values + end, data)
             ends = np.cumsum([end, *(len(v) for _, v in rows)])
             write(offsets + 8 * at, struct.pack(f"<{len(ends)}q", *ends.tolist()))
-        kept = [int(t) for t in times[at : at + m[ipc.M_KEPT]]]
-        m[ipc.M_TIME_MIN] = min(kept, default=2**63 - 1)
-        m[ipc.M_TIME_MAX] = max(kept, default=-(2**63))
+        kept = [int(t) for t in times[at : at + m[ipc.MESSAGE.kept]]]
+        m[ipc.MESSAGE.time_min] = min(kept, default=2**63 - 1)
+        m[ipc.MESSAGE.time_max] = max(kept, default=-(2**63))
 
 
 def admit(messages, count, regions, layouts, time_column, sizes, facts) -> None:
     facts[3] = facts[4] = 0
     failed: set[int] = set()
     for i, m in enumerate(messages[:count]):
-        r = int(m[ipc.M_REGION])
-        if m[ipc.M_STATE] == ipc.SLOW:
+        r = int(m[ipc.MESSAGE.region])
+        if m[ipc.MESSAGE.state] == ipc.SLOW:
             continue
-        if m[ipc.M_ERROR] and r not in failed:
+        if m[ipc.MESSAGE.error] and r not in failed:
             failed.add(r)
-            regions[r, ipc.R_ERROR], regions[r, ipc.R_COLUMN] = m[ipc.M_ERROR], m[ipc.M_COLUMN]
-            regions[r, ipc.R_END], regions[r, ipc.R_MESSAGES] = 0, -1
+            regions[r, ipc.REGION.error], regions[r, ipc.REGION.column] = (
+                m[ipc.MESSAGE.error],
+                m[ipc.MESSAGE.column],
+            )
+            regions[r, ipc.REGION.end], regions[r, ipc.REGION.messages] = 0, -1
         if r in failed:
-            m[ipc.M_STATE], m[ipc.M_KEPT], facts[4] = ipc.DROPPED, 0, 1
+            m[ipc.MESSAGE.state], m[ipc.MESSAGE.kept], facts[4] = ipc.DROPPED, 0, 1
             continue
-        regions[r, ipc.R_SEQ] = m[ipc.M_SEQ] or regions[r, ipc.R_SEQ]
-        if not m[ipc.M_ROWS]:
+        regions[r, ipc.REGION.seq] = m[ipc.MESSAGE.seq] or regions[r, ipc.REGION.seq]
+        if not m[ipc.MESSAGE.rows]:
             continue
-        k = int(regions[r, ipc.R_LAYOUT])
+        k = int(regions[r, ipc.REGION.layout])
         times = times_of(m, layouts, k, time_column)
         limit = int(facts[0])
         if limit == 2**63 - 1:
@@ -404,9 +415,13 @@ def admit(messages, count, regions, layouts, time_column, sizes, facts) -> None:
             limit = min(latest + int(facts[2]), 2**63 - 1)
         kept = [t for t in times if t <= limit]
         if len(kept) < len(times):
-            m[ipc.M_STATE], m[ipc.M_LIMIT], m[ipc.M_KEPT] = ipc.FILTERED, limit, len(kept)
-            m[ipc.M_TIME_MIN] = min(kept, default=2**63 - 1)
-            m[ipc.M_TIME_MAX] = max(kept, default=-(2**63))
+            m[ipc.MESSAGE.state], m[ipc.MESSAGE.limit], m[ipc.MESSAGE.kept] = (
+                ipc.FILTERED,
+                limit,
+                len(kept),
+            )
+            m[ipc.MESSAGE.time_min] = min(kept, default=2**63 - 1)
+            m[ipc.MESSAGE.time_max] = max(kept, default=-(2**63))
             facts[3] += len(times) - len(kept)
             facts[4] = 1
             for layout in layouts[k]:
@@ -423,16 +438,16 @@ def finish(
 ) -> int:  # fmt: skip
     written = 0
     for m in messages[:count]:
-        if m[ipc.M_STATE] >= ipc.DROPPED:
+        if m[ipc.MESSAGE.state] >= ipc.DROPPED:
             continue
-        p = int(regions[m[ipc.M_REGION], ipc.R_PRODUCER])
-        seq[p] = m[ipc.M_SEQ] or seq[p]
+        p = int(regions[m[ipc.MESSAGE.region], ipc.REGION.producer])
+        seq[p] = m[ipc.MESSAGE.seq] or seq[p]
         ended[p] = 0
-        if m[ipc.M_KEPT]:
+        if m[ipc.MESSAGE.kept]:
             at = chunk + written
             chunk_producer[at] = p
-            chunk_stop[at] = row + m[ipc.M_AT] + m[ipc.M_KEPT]
-            chunk_min[at], chunk_max[at] = m[ipc.M_TIME_MIN], m[ipc.M_TIME_MAX]
-            latest_us[p] = max(latest_us[p], m[ipc.M_TIME_MAX])
+            chunk_stop[at] = row + m[ipc.MESSAGE.at] + m[ipc.MESSAGE.kept]
+            chunk_min[at], chunk_max[at] = m[ipc.MESSAGE.time_min], m[ipc.MESSAGE.time_max]
+            latest_us[p] = max(latest_us[p], m[ipc.MESSAGE.time_max])
             written += 1
     return written

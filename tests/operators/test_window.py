@@ -283,10 +283,10 @@ def test_keys_whose_hashes_are_equal_stay_apart():
     p = plan(schema, keys=["k", "s"])
     columns = shapes.batch_of(schema, rows)
     table = _settings(p, schema)
-    table[kernels.LANES] = 1
+    table[kernels.SETTINGS.lanes] = 1
     lane.absorb(columns.addresses(), table, np.zeros(len(rows), np.uint64), len(rows))
     groups = lane.copy().rows
-    assert groups[:, kernels.FIRST].tolist() == list(range(len(keys)))
+    assert groups[:, kernels.GROUP.first].tolist() == list(range(len(keys)))
     assert groups[:, -1].tolist() == [3] * len(keys)
 
 
