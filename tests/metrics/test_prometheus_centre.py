@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import json
 import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import SimpleNamespace
 
 import pytest
@@ -85,6 +86,37 @@ def test_a_daemon_whose_disk_is_too_slow_for_its_input(plant, fires):
         enough.set()
         plant.parts["slow-disk"].kill()
         sending.join()
+
+
+HOT = b"""\
+edged_up 1
+edged_temperature_celsius{zone="cpu-thermal",simulated="false"} 93
+edged_temperature_trip_celsius{zone="cpu-thermal",trip="passive",simulated="false"} 95
+edged_throttled{cause="under_voltage",simulated="false"} 1
+"""
+"""A board that no test has: hot, with a weak supply."""
+
+
+class Exposition(BaseHTTPRequestHandler):
+    """Answers every request with HOT."""
+
+    def do_GET(self):
+        self.send_response(200)
+        self.send_header("Content-Type", "text/plain; version=0.0.4")
+        self.end_headers()
+        self.wfile.write(HOT)
+
+    def log_message(self, *_):
+        pass
+
+
+def test_a_board_that_is_hot_and_throttled(plant, fires):
+    with ThreadingHTTPServer(("127.0.0.1", 0), Exposition) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        plant.scrape("edged", server.server_port, device="hot")
+        fires("EdgedHot", device="hot", zone="cpu-thermal")
+        fires("EdgedThrottled", device="hot", cause="under_voltage")
+        server.shutdown()
 
 
 def test_an_aggregation_that_takes_long_to_come_back_and_one_that_is_gone(plant, fires):
