@@ -187,11 +187,15 @@ class Ingest:
 
 
 def source_of(snapshot: Snapshot, job: str, stream: str) -> dict[str, Any]:
-    """The source of a stream.  Raises ApiProblem 404."""
+    """The source of a stream.  Raises ApiProblem 404, or 503 while its job is shelved."""
     wanted = {"job": job, "stream": stream}
     for source in snapshot.get("sources", []):
         if wanted in source.get("streams", []):
             return dict(source)
+    found = snapshot.get("jobs", {}).get(job, {})
+    if found.get("state") == "shelved":
+        text = f"job {job} is shelved: {found.get('problem', '')}"
+        raise ApiProblem("unavailable", text, retry_after_s=RETRY_S_MAX)
     raise ApiProblem("not-found", f"job {job} has no stream {stream}", "GET /v1/streams lists them")
 
 

@@ -11,6 +11,8 @@
    are logged at all (the first or last `exactly_once` job), a snapshot takes its place: rows staged
    without being logged could not be replayed.
 4. Draining jobs are watched until they are drained (`settle`).
+5. A shelved job can only be deleted.  A snapshot takes the record's place, so that no record names
+   a job whose shelf file is gone.
 """
 
 from __future__ import annotations
@@ -19,13 +21,14 @@ import copy
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol, TypedDict
 
 from edged.beat.inputs import Inputs
 from edged.beat.jobs import JobRegistry, Precondition, carry_over, describe
 from edged.beat.runtime import JobRuntime
+from edged.beat.shelf import REMEDY, SHELVED, ShelvedJob
 from edged.errors import CommandError, EdgedError, StoreFailed
 from edged.events.publisher import EventPublisher
 from edged.job.changes import PAUSED, RUNNING, Change
@@ -172,6 +175,9 @@ class JobChanges:
 
     def _make(self, beats: Beats, request: ChangeRequest) -> None:
         change, old = request.change, self.registry.get(request.change.name)
+        if (shelved := self.registry.shelved.get(change.name)) is not None:
+            self._delete_shelved(beats, request, shelved)
+            return
         self._check(request, old)
         if old is not None and _is_in_effect(change, old):
             request.answer.set_result({"job": describe(old), "created": False, "notes": []})
@@ -187,7 +193,7 @@ class JobChanges:
         if change.op != "policy":
             self._fit_inputs(beats, request, old, after)
         before = (list(self.registry.list), copy.deepcopy(self.registry.retired))
-        inputs_logged = self._inputs_logged()
+        inputs_logged = self.registry.logs_inputs()
         self._swap(change, request.job)
         beats.on_jobs_changed()
         self.host.on_jobs_changed()
@@ -195,11 +201,35 @@ class JobChanges:
         assert job is not None
         answer: JobAnswer = {"job": describe(job), "created": old is None, "notes": notes}
         on_durable = partial(self._on_durable, request, old, job, answer)
-        if inputs_logged == self._inputs_logged():
+        if inputs_logged == self.registry.logs_inputs():
+            if request.job is not None:
+                change = replace(change, footprint=request.job.footprint.to_json())
             beats.log_change(change, on_durable)
         else:
             self._snapshot(beats, before)
             on_durable()
+
+    def _delete_shelved(self, beats: Beats, request: ChangeRequest, job: ShelvedJob) -> None:
+        """Delete a shelved job.  Raises CommandError for every other change of it."""
+        request.precondition.check(job.name, job)
+        if request.change.op != "delete":
+            what = f"job {job.name} is {SHELVED}: {job.reason}"
+            raise CommandError("conflict", what, where="name", do=REMEDY)
+        beats.await_commit()
+        answer: JobAnswer = {"job": describe(job), "created": False, "notes": []}
+        retired = copy.deepcopy(self.registry.retired)
+        self.registry.delete(job.name)
+        beats.on_jobs_changed()
+        try:
+            beats.snapshot()
+        except StoreFull as problem:
+            self.registry.retired = retired
+            self.registry.shelve(job)
+            beats.on_jobs_changed()
+            raise CommandError("busy", str(problem), retry_s=5.0) from problem
+        self.host.on_jobs_changed()
+        self._publish("deleted", job)
+        request.answer.set_result(answer)
 
     def _check(self, request: ChangeRequest, old: JobRuntime | None) -> None:
         """Raise CommandError where the job is not there, goes, or fails the precondition."""
@@ -245,9 +275,12 @@ class JobChanges:
         for job in failed:
             self._publish("failed", job, {"problem": job.problem})
 
-    def _publish(self, event: str, job: JobRuntime, facts: dict[str, Any] | None = None) -> None:
+    def _publish(
+        self, event: str, job: JobRuntime | ShelvedJob, facts: dict[str, Any] | None = None
+    ) -> None:
+        name = job.name if isinstance(job, ShelvedJob) else job.plan.name
         meta = job.meta
-        self._publisher.job_changed(event, job.plan.name, meta.version, meta.origin, facts or {})
+        self._publisher.job_changed(event, name, meta.version, meta.origin, facts or {})
 
     def _carry(self, old: JobRuntime | None, job: JobRuntime) -> list[str]:
         """Carry state over to the new job; unchanged streams keep their staging and source."""
@@ -275,9 +308,6 @@ class JobChanges:
             self.registry.set_policy(change)
         else:
             self.registry.set_state(change)
-
-    def _inputs_logged(self) -> bool:
-        return any(j.plan.promises.durability == "exactly_once" for j in self.registry.list)
 
     def _snapshot(self, beats: Beats, before: tuple[list[JobRuntime], Any]) -> None:
         try:

@@ -247,6 +247,12 @@ class Heart:
     def snapshot(self) -> None:
         """Take a snapshot now, with no commit in flight.  Raises StoreFull."""
         self._committer.snapshot(self.beat, *self.save(), self._while_committing)
+        self.keep_shelved()
+
+    def keep_shelved(self) -> None:
+        """Have all shelf files deleted that the newest snapshot does not name."""
+        kept = {(job.name, job.beat) for job in self._registry.shelved.values()}
+        self._committer.call(lambda: self._store.keep_shelved(kept))
 
     def _adopt_promises(self) -> None:
         """Combine the jobs' promises: the shortest times, the strongest durability."""
@@ -255,7 +261,7 @@ class Heart:
         active = active or [Promises()]
         self.batcher.promise(min(p.latency_us for p in active),
                              min(p.ack_within_us for p in active))  # fmt: skip
-        self._exactly_once = any(p.durability == "exactly_once" for p in promises)
+        self._exactly_once = self._registry.logs_inputs()
         self._sync = any(p.durability != "none" for p in promises)
 
     # waiting -----------------------------------------------------------------------------------

@@ -8,12 +8,13 @@ not touched.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
 from edged.beat.runtime import JobRuntime
+from edged.beat.shelf import SHELVED, ShelvedJob
 from edged.data.staging import Staging
 from edged.data.workers import Workers
 from edged.errors import CommandError, ConfigError, JobError
@@ -36,8 +37,11 @@ class Inputs:
         publisher: EventPublisher,
         directory: Path = Path(),
         files: Path = Path(),
+        shelved: Mapping[str, ShelvedJob] | None = None,
     ) -> None:
-        """`directory` is the store's; relative paths of jobs start at `files`."""
+        """`directory` is the store's; relative paths of jobs start at `files`.  `shelved` has the
+        jobs whose producers are to come back later."""
+        self._shelved = {} if shelved is None else shelved
         self.sources: list[Source] = []
         self._event_loop, self._workers = event_loop, workers
         self._publisher, self._places = publisher, (directory, files)
@@ -122,11 +126,19 @@ class Inputs:
     def _add(self, key: str, members: list[Member], source: Source) -> None:
         self._running[key] = (members, source)
         source.on_refused = partial(self._on_refused, source)
+        source.away = partial(self._away, key)
         self.sources.append(source)
         self._event_loop.add_source(source)
 
     def _on_refused(self, source: Source, reason: str, text: str) -> None:
         self._publisher.source_refused(source.name, reason, text)
+
+    def _away(self, key: str, stream: str) -> str:
+        """Why a stream of this listener is not read: its job is shelved.  Empty for others."""
+        for job in list(self._shelved.values()):
+            if job.reads(key, stream):
+                return f"job {job.name}, which reads {stream}, is {SHELVED}: {job.reason}"
+        return ""
 
     def _remove(self, key: str) -> None:
         _, source = self._running.pop(key)

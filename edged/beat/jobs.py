@@ -9,7 +9,9 @@ durable as the state that belongs to them, and the two never disagree.
     {"op": "policy", "name", "at_us", "governor"}              {"policy", "settings"}, or null
     {"op": "delete", "name", "at_us"}
 
-Facts of a snapshot: `{"jobs": {name: document}, "about": {name: {…}}, "retired": {stream: {…}}}`.
+Facts of a snapshot: `{"jobs": {name: document}, "about": {name: {…}}, "retired": {stream: {…}},
+"footprints": {name: {…}}, "last": {name: {stream: [numbers]}}, "shelved": {name: {…}}}`.  The last
+three are for jobs whose plug-ins do not load (`edged.beat.shelf`).
 
 A policy that a command chose for a job takes precedence over that of its document.  It survives a
 restart and a new document, unless the new document's governor differs from the old one's: the most
@@ -27,9 +29,11 @@ from itertools import zip_longest
 from typing import Any
 
 from edged.beat.runtime import JobRuntime, StreamRuntime
+from edged.beat.shelf import SHELVED, ShelvedJob
 from edged.data.flow import State
 from edged.errors import CommandError, JobError
 from edged.job.changes import DRAINING, RUNNING, Change, JobMetadata
+from edged.job.footprint import Footprint
 from edged.job.plan import JobPlan
 from edged.job.state_carryover import compare
 from edged.pages.sealed import PageKey
@@ -49,11 +53,25 @@ class Retired:
 
 
 class JobRegistry:
-    """All jobs, in `list`, which stays the same object, and the retired streams."""
+    """All jobs, in `list`, which stays the same object, and the retired streams.
+
+    `shelved`, which stays the same object too, has the jobs that are kept aside.  Names are unique
+    over both.
+    """
 
     def __init__(self, jobs: Iterable[JobRuntime] = ()) -> None:
         self.list: list[JobRuntime] = list(jobs)
         self.retired: dict[str, Retired] = {}
+        self.shelved: dict[str, ShelvedJob] = {}
+
+    def find(self, name: str) -> JobRuntime | ShelvedJob | None:
+        """The job of this name, running or shelved."""
+        return self.get(name) or self.shelved.get(name)
+
+    def logs_inputs(self) -> bool:
+        """Whether beats log their inputs: a replay of a job, running or shelved, needs them."""
+        jobs: list[JobRuntime | ShelvedJob] = [*self.list, *self.shelved.values()]
+        return any(job.footprint.logs_inputs for job in jobs)
 
     def get(self, name: str) -> JobRuntime | None:
         """The job of this name."""
@@ -75,15 +93,8 @@ class JobRegistry:
     def put(self, job: JobRuntime, change: Change) -> None:
         """Make `job`, with its state carried over, the job of its name."""
         old = self.get(job.plan.name)
-        version = 1 if old is None else old.meta.version + 1
-        state = RUNNING if old is None else old.meta.state  # a pause outlives a new document
-        created_us = change.at_us if old is None else old.meta.created_us
-        chosen = None
-        if old is not None and old.plan.governor == job.plan.governor:
-            chosen = old.meta.governor
-        job.meta = JobMetadata(
-            version, state, False, change.origin, change.at_us, created_us, chosen
-        )
+        same = old is not None and old.plan.governor == job.plan.governor
+        job.meta = _next_meta(None if old is None else old.meta, change, same)
         shipped, before = set(job.shipped()), set() if old is None else set(old.shipped())
         if old is not None:
             self._retire(old, before - shipped)
@@ -91,25 +102,48 @@ class JobRegistry:
             _number(job, stream, self.retired[stream])
         self.list[:] = self.with_job(job)
 
+    def shelve(self, job: ShelvedJob) -> None:
+        """Keep a job aside, in place of the one of its name."""
+        self.list[:] = [j for j in self.list if j.plan.name != job.name]
+        self.shelved[job.name] = job
+
+    def put_shelved(self, change: Change, reason: str) -> None:
+        """Make a document that cannot be loaded the one of its job, as `put` would."""
+        assert change.document is not None and change.footprint is not None
+        footprint, old = Footprint(**change.footprint), self.shelved.get(change.name)
+        same = old is not None and old.document.get("governor") == change.document.get("governor")
+        meta = _next_meta(None if old is None else old.meta, change, same)
+        shipped, last = set(footprint.streams()), dict[str, list[int]]()
+        if old is not None:
+            self._retire(old, set(old.shipped()) - shipped)
+            last = {s: n for s, n in old.last.items() if s in shipped}
+        for stream in (shipped - last.keys()) & self.retired.keys():
+            last[stream] = list(self.retired[stream].last)
+        last |= {stream: [] for stream in shipped - last.keys()}
+        self.shelve(ShelvedJob(change.document, meta, footprint, last, reason))
+
     def set_state(self, change: Change) -> None:
         """Set the job's state to `change.state`."""
-        job = self.get(change.name)
+        job = self.find(change.name)
         assert job is not None
         job.meta.state, job.meta.ends = change.state, change.ends
         job.meta.since_us = change.at_us
 
     def set_policy(self, change: Change) -> None:
         """Set or clear the policy that a command chose."""
-        job = self.get(change.name)
+        job = self.find(change.name)
         assert job is not None
         job.meta.governor = change.governor
 
     def delete(self, name: str) -> None:
         """Remove the job and its state."""
-        job = self.get(name)
+        job = self.find(name)
         assert job is not None
         self._retire(job, job.shipped())
-        self.list.remove(job)
+        if isinstance(job, ShelvedJob):
+            del self.shelved[name]
+        else:
+            self.list.remove(job)
 
     def apply(self, change: Change, job: JobRuntime | None) -> None:
         """Apply any change; `job` is built from its document, with no state carried over yet."""
@@ -131,14 +165,15 @@ class JobRegistry:
             for stream, retired in self.retired.items()
             for version, text in retired.schemas
         ]
-        shipped = [
-            s for job in self.list for sink in job.plan.sinks.values() for s in sink.schemas()
-        ]
+        jobs: list[JobRuntime | ShelvedJob] = [*self.list, *self.shelved.values()]
+        shipped = [(s, v, text) for job in jobs for s, v, text in job.footprint.schemas]
         return [s for s in found if s not in shipped] + shipped
 
     def check(self, plan: JobPlan) -> None:
         """Raise JobError where the job would ship pages with other columns under a known
-        version."""
+        version, or take what a shelved job needs."""
+        for shelved in self.shelved.values():
+            shelved.check_beside(plan)
         for id, sink in plan.sinks.items():
             for stream, version, text in sink.schemas():
                 known = self.retired.get(stream, Retired()).schemas
@@ -154,8 +189,19 @@ class JobRegistry:
         return {
             "jobs": {job.plan.name: job.plan.document for job in self.list},
             "about": {job.plan.name: asdict(job.meta) for job in self.list},
-            "retired": {stream: asdict(retired) for stream, retired in self.retired.items()},
+            "retired": self.retired_facts(),
+            "footprints": {job.plan.name: job.footprint.to_json() for job in self.list},
+            "last": {job.plan.name: job.last_pages() for job in self.list},
+            "shelved": {name: job.to_json() for name, job in self.shelved.items()},
         }
+
+    def retired_facts(self) -> dict[str, Any]:
+        """The retired streams as JSON values."""
+        return {stream: asdict(retired) for stream, retired in self.retired.items()}
+
+    def load_retired(self, facts: dict[str, Any]) -> None:
+        """The inverse of `retired_facts`."""
+        self.retired = {s: Retired(**r) for s, r in facts.items()}
 
     def load(self, facts: dict[str, Any]) -> None:
         """Restore metadata of the jobs in `list`, and the retired streams, from a snapshot's facts.
@@ -165,20 +211,18 @@ class JobRegistry:
         for job in self.list:
             if meta := facts.get("about", {}).get(job.plan.name):
                 job.meta = JobMetadata(**meta)
-        self.retired = {s: Retired(**r) for s, r in facts.get("retired", {}).items()}
+        self.load_retired(facts.get("retired", {}))
 
-    def _retire(self, job: JobRuntime, streams: Iterable[str]) -> None:
-        for sink in job.sinks.values():
-            for stream, last in sink.numbers().items():
-                if stream in streams:
-                    known = self.retired.setdefault(stream, Retired())
-                    # an earlier job may have had more partitions
-                    known.last = [max(pair) for pair in zip_longest(known.last, last, fillvalue=0)]
-        for plan in job.plan.sinks.values():
-            for stream, version, text in plan.schemas():
-                if stream in self.retired and stream in streams:
-                    known = self.retired[stream]
-                    known.schemas += [] if [version, text] in known.schemas else [[version, text]]
+    def _retire(self, job: JobRuntime | ShelvedJob, streams: Iterable[str]) -> None:
+        for stream, last in job.last_pages().items():
+            if stream in streams:
+                known = self.retired.setdefault(stream, Retired())
+                # an earlier job may have had more partitions
+                known.last = [max(pair) for pair in zip_longest(known.last, last, fillvalue=0)]
+        for stream, version, text in job.footprint.schemas:
+            if stream in self.retired and stream in streams:
+                known = self.retired[stream]
+                known.schemas += [] if [version, text] in known.schemas else [[version, text]]
 
 
 def carry_over(old: JobRuntime | None, job: JobRuntime) -> list[str]:
@@ -196,14 +240,19 @@ def carry_over(old: JobRuntime | None, job: JobRuntime) -> list[str]:
     return [f"job {job.plan.name} {line}" for line in carry.lines()]
 
 
-def describe(job: JobRuntime) -> dict[str, Any]:
+def describe(job: JobRuntime | ShelvedJob) -> dict[str, Any]:
     """A job as the control door describes it (JOB of docs/control.md)."""
     meta = job.meta
+    state, document = (
+        (SHELVED, job.document)
+        if isinstance(job, ShelvedJob)
+        else (state_of(job), job.plan.document)
+    )
     return {
-        "name": job.plan.name,
+        "name": document["name"],
         "version": meta.version,
-        "state": state_of(job),
-        "document": job.plan.document,
+        "state": state,
+        "document": document,
         "origin": meta.origin,
         "created_us": meta.created_us,
         "since_us": meta.since_us,
@@ -227,7 +276,7 @@ class Precondition:
     created_us: int | None = None
     """Creation time of the job.  A job that was deleted and created again starts at version 1."""
 
-    def check(self, name: str, job: JobRuntime | None) -> None:
+    def check(self, name: str, job: JobRuntime | ShelvedJob | None) -> None:
         """Raise CommandError where the job is another one, or has another version."""
         found, created_us = (0, 0) if job is None else (job.meta.version, job.meta.created_us)
         have = f"is of version {found}" if found else "does not exist"
@@ -239,6 +288,16 @@ class Precondition:
             return
         do = "read the job again and repeat the request if it still applies"
         raise CommandError("conflict", what, where="if_version", do=do)
+
+
+def _next_meta(old: JobMetadata | None, change: Change, keeps_policy: bool) -> JobMetadata:
+    """The metadata of a job with a new document; a pause outlives it."""
+    if old is None:
+        return JobMetadata(1, RUNNING, False, change.origin, change.at_us, change.at_us)
+    chosen = old.governor if keeps_policy else None
+    return JobMetadata(
+        old.version + 1, old.state, False, change.origin, change.at_us, old.created_us, chosen
+    )
 
 
 def _number(job: JobRuntime, stream: str, known: Retired) -> None:

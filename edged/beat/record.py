@@ -173,6 +173,11 @@ def read_inputs(
     return batch, Chunks(producer, stop, time_min, time_max)
 
 
+def input_count(schema: Schema) -> int:
+    """Number of arrays that `read_inputs` takes for a stream of this schema."""
+    return 4 + sum(1 + f.dtype.variable + f.nullable for f in schema)
+
+
 def buffers(
     jobs: Mapping[str, Mapping[str, tuple[Batch, Chunks]]],
 ) -> list[npt.NDArray[Any]]:

@@ -6,27 +6,33 @@ document adds a job, a changed one inherits the state of the job that it replace
 file is gone is removed.  Jobs that came through the control door stay.  If the files changed
 anything, a snapshot is due at once, so that a log never begins under other documents than its
 snapshot's.
+
+A job of the store that cannot be loaded, as when its plug-in is gone, is shelved
+(`edged.beat.shelf`).  Its part of each record is collected instead of replayed; all other jobs are
+replayed as usual.  `Recovered.drafts` must be durable before the snapshot that is due then.  A
+shelved job that can be loaded again is replayed from its file and runs on.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-
-import numpy as np
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from edged.beat.jobs import JobRegistry, carry_over
 from edged.beat.record import BeatFacts
+from edged.beat.replay import AwaitRoom, build_job, part_of, replay_beat, replay_shelf
 from edged.beat.runtime import JobRuntime, arrays_under
-from edged.data.flow import BeatContext
-from edged.errors import StoreCorrupt
-from edged.job.changes import FILE, Change
+from edged.beat.shelf import RecordPart, ShelfBase, ShelfDraft, ShelvedJob, read_shelf
+from edged.documents.reader import plain
+from edged.errors import JobError, StoreCorrupt
+from edged.job.changes import FILE, Change, JobMetadata
+from edged.job.footprint import Footprint
 from edged.job.plan import JobPlan, parse_job
-from edged.pages.sealed import SealedPage
 from edged.platform.clock import Clock
 from edged.sinks.base import SinkContext
-from edged.store import BeatRecord, Store
+from edged.store import BeatRecord, Snapshot, Store
 
 
 @dataclass(slots=True)
@@ -41,11 +47,21 @@ class Recovered:
     """Whether the jobs differ from those in the store, so that a snapshot is due at once."""
     notes: list[str] = field(default_factory=list)
     """For users: the state that replaced jobs inherited, and what starts empty."""
+    drafts: dict[str, ShelfDraft] = field(default_factory=dict)
+    """Newly shelved jobs: what to write into their shelf files before that snapshot."""
 
     @property
     def jobs(self) -> list[JobRuntime]:
-        """The jobs."""
+        """The running jobs."""
         return self.registry.list
+
+
+@dataclass(frozen=True)
+class FaultyFile:
+    """A job file whose document cannot be planned.  It is allowed for a job that is shelved."""
+
+    document: dict[str, Any]
+    fault: JobError
 
 
 def recover(
@@ -54,29 +70,26 @@ def recover(
     context: SinkContext,
     clock: Clock,
     origins: Mapping[str, str] | None = None,
-    await_room: Callable[[OSError], None] | None = None,
+    await_room: AwaitRoom | None = None,
+    faulty: Sequence[FaultyFile] = (),
 ) -> Recovered:
     """Recover the store's jobs and apply `plans`, the documents of job files.
 
     `origins` has each plan's origin by job name (`file:PATH`); `await_room` is that of the replayed
     beats (`BeatContext`).  Raises StoreCorrupt where a replay does not give the pages that the log
-    holds, JobError where the state of a replaced job cannot be carried over.
+    holds, JobError where the state of a replaced job cannot be carried over, and the fault of a
+    file in `faulty` whose job is not shelved.
     """
     recovery = store.recover()
     found = Recovered(JobRegistry(), 0, fresh=recovery.snapshot is None)
+    recoverer = _Recoverer(found, store, context, await_room)
     if recovery.snapshot is not None:
-        facts = json.loads(recovery.snapshot.facts)
-        for name, document in facts["jobs"].items():
-            job = JobRuntime(parse_job(document), context)
-            job.load(arrays_under(recovery.snapshot.arrays, name))
-            found.registry.list.append(job)
-        found.registry.load(facts)
-        found.beat = recovery.snapshot.beat
+        recoverer.load(recovery.snapshot)
     for record in recovery.records:
-        found.replayed_rows += replay(found.registry, record, context, await_room)
-        found.replayed_beats += 1
-        found.beat = record.number
-    _take_files(found, plans, context, clock, origins or {})
+        recoverer.replay(record)
+    for name in found.drafts:
+        found.registry.shelved[name].beat = found.beat
+    _take_files(found, plans, context, clock, origins or {}, faulty)
     if recovery.snapshot is None:
         found.notes.clear()  # everything is new
     for job in found.jobs:
@@ -85,41 +98,137 @@ def recover(
     return found
 
 
-def replay(
-    registry: JobRegistry,
-    record: BeatRecord,
-    context: SinkContext,
-    await_room: Callable[[OSError], None] | None = None,
-) -> int:
-    """Replay one record; returns the rows taken.  The pages must equal those in the log.
+class _Recoverer:
+    """Loads a snapshot and replays the records after it into `found`."""
 
-    If no job is `exactly_once`, the log has no inputs, and only positions and watermarks advance.
-    """
-    facts = BeatFacts.decode(record.facts)
-    if (change := facts.change) is not None:
-        document = change.document
-        registry.apply(
-            change, None if document is None else JobRuntime(parse_job(document), context)
-        )
-        return 0
-    arrays = (np.asarray(buffer, np.uint8) for buffer in record.inputs)
-    beat = BeatContext(record.number, facts.wall_us, context.workers, await_room)
-    pages: list[SealedPage] = []
-    rows = 0
-    replays = any(job.plan.promises.durability == "exactly_once" for job in registry.list)
-    for name, job_facts in facts.jobs.items():
-        job = registry.get(name)
-        if job is None:
-            raise StoreCorrupt(f"beat {record.number} is of a job {name} that does not exist")
-        if not replays:
-            job.skip(record.number, job_facts, record.pages, context)
-            continue
-        job.replay(job_facts, arrays)
-        pages += job.step(beat, job_facts)
-        rows += sum(f.take_rows for f in job_facts.streams.values())
-    if replays:
-        _check_pages(record, pages)
-    return rows
+    def __init__(
+        self, found: Recovered, store: Store, context: SinkContext, await_room: AwaitRoom | None
+    ) -> None:
+        self._found, self._registry, self._store = found, found.registry, store
+        self._context, self._await_room = context, await_room
+
+    def load(self, snapshot: Snapshot) -> None:
+        """Load the jobs; shelve those that cannot be loaded, and take back those that can again."""
+        facts, registry = json.loads(snapshot.facts), self._registry
+        self._found.beat = snapshot.beat
+        for name, document in facts["jobs"].items():
+            arrays = arrays_under(snapshot.arrays, name)
+            try:
+                registry.list.append(build_job(document, self._context, arrays))
+            except JobError as problem:
+                meta = JobMetadata(**facts.get("about", {}).get(name, {}))
+                footprint = facts.get("footprints", {}).get(name)
+                if footprint is None:  # an older version wrote the snapshot
+                    raise
+                last = facts["last"][name]
+                job = ShelvedJob(document, meta, Footprint(**footprint), last, str(problem))
+                self._shelve(job, ShelfBase(document, replace(meta), arrays))
+        registry.load(facts)
+        for given in facts.get("shelved", {}).values():
+            self._take_back(ShelvedJob.from_json(given))
+
+    def replay(self, record: BeatRecord) -> None:
+        """Replay a record: its change, or its beat without the parts of shelved jobs."""
+        found, registry = self._found, self._registry
+        facts = BeatFacts.decode(record.facts)
+        part = part_of(record, facts, registry.logs_inputs())
+        found.replayed_beats += 1
+        found.beat = record.number
+        if facts.change is not None:
+            self._change(part, facts.change)
+            return
+        if registry.shelved:
+            part = self._without_shelved(record, part)
+        found.replayed_rows += replay_beat(registry, part, self._context, self._await_room)
+
+    def _without_shelved(self, record: BeatRecord, part: RecordPart) -> RecordPart:
+        """Collect the shelved jobs' parts of a beat; returns what is left of it."""
+        shelved, arrays = self._registry.shelved, iter(part.inputs)
+        rest = RecordPart(part.number, BeatFacts(part.facts.wall_us, {}), [], {}, part.logged)
+        rest.pages = dict(part.pages)
+        running = {job.plan.name: job for job in self._registry.list}
+        for name, facts in part.facts.jobs.items():
+            if (job := shelved.get(name)) is not None:
+                inputs = job.take_inputs(facts, arrays) if part.logged else []
+                pages = job.take_pages(record.pages)
+                mine = BeatFacts(part.facts.wall_us, {name: facts})
+                self._draft(name).add(RecordPart(part.number, mine, inputs, pages, part.logged))
+                rest.pages = {key: data for key, data in rest.pages.items() if key not in pages}
+            elif (runs := running.get(name)) is not None:
+                rest.facts.jobs[name] = facts
+                if part.logged:
+                    rest.inputs += runs.take_inputs(facts, arrays)
+            else:
+                raise StoreCorrupt(f"beat {part.number} is of a job {name} that does not exist")
+        return rest
+
+    def _change(self, part: RecordPart, change: Change) -> None:
+        registry, name = self._registry, change.name
+        if change.op == "put" and name not in registry.shelved:
+            assert change.document is not None
+            try:
+                registry.apply(change, build_job(change.document, self._context))
+            except JobError as problem:
+                self._shelve_put(part, change, problem)
+        elif name not in registry.shelved:
+            registry.apply(change, None)
+        elif change.op == "delete":
+            self._draft(name)
+            registry.delete(name)
+            del self._found.drafts[name]
+        else:
+            self._add_change(part, change)
+            if change.op == "put":
+                registry.put_shelved(change, registry.shelved[name].reason)
+            else:
+                registry.apply(change, None)
+
+    def _shelve_put(self, part: RecordPart, change: Change, problem: JobError) -> None:
+        """Shelve a job from the change on whose document cannot be loaded."""
+        if change.footprint is None:  # an older version wrote the record
+            raise problem
+        base, old = None, self._registry.get(change.name)
+        if old is not None:
+            base = ShelfBase(old.plan.document, replace(old.meta), old.save())
+            self._registry.shelve(
+                ShelvedJob(
+                    old.plan.document, old.meta, old.footprint, old.last_pages(), str(problem)
+                )
+            )
+        self._found.drafts[change.name] = ShelfDraft(base)
+        self._found.fresh = True
+        self._add_change(part, change)
+        self._registry.put_shelved(change, str(problem))
+
+    def _add_change(self, part: RecordPart, change: Change) -> None:
+        retired = self._registry.retired_facts() if change.op == "put" else None
+        self._draft(change.name).add(replace(part, inputs=[], pages={}, retired=retired))
+
+    def _draft(self, name: str) -> ShelfDraft:
+        if (draft := self._found.drafts.get(name)) is None:
+            beat = self._registry.shelved[name].beat
+            raise StoreCorrupt(f"the log goes on with job {name}, which was shelved at beat {beat}")
+        return draft
+
+    def _shelve(self, job: ShelvedJob, base: ShelfBase) -> None:
+        self._registry.shelve(job)
+        self._found.drafts[job.name] = ShelfDraft(base)
+        self._found.fresh = True
+
+    def _take_back(self, shelved: ShelvedJob) -> None:
+        """Run a shelved job again, or keep it on the shelf where it still cannot be loaded."""
+        try:
+            parse_job(shelved.document)
+            base, parts = read_shelf(self._store.shelved((shelved.name, shelved.beat)))
+            job = replay_shelf(base, parts, self._context, self._await_room)
+        except JobError as problem:
+            shelved.reason = str(problem)
+            self._registry.shelve(shelved)
+            return
+        job.meta.origin = shelved.meta.origin
+        self._registry.list.append(job)
+        self._found.notes.append(f"job {shelved.name} is back from the shelf, as it was")
+        self._found.fresh = True
 
 
 def _take_files(
@@ -128,15 +237,28 @@ def _take_files(
     context: SinkContext,
     clock: Clock,
     origins: Mapping[str, str],
+    faulty: Sequence[FaultyFile],
 ) -> None:
     registry, wall_us = found.registry, clock.wall_us()
-    wanted = {plan.name for plan in plans}
-    for job in list(registry.list):
-        if job.meta.from_file and job.plan.name not in wanted:
-            registry.delete(job.plan.name)
-            found.notes.append(f"job {job.plan.name} is gone: no file holds it any more")
+    wanted = {plan.name for plan in plans} | {str(f.document.get("name")) for f in faulty}
+    named = {job.plan.name: job.meta for job in registry.list}
+    named |= {name: job.meta for name, job in registry.shelved.items()}
+    for name, meta in named.items():
+        if meta.from_file and name not in wanted:
+            registry.delete(name)
+            found.drafts.pop(name, None)
+            found.notes.append(f"job {name} is gone: no file holds it any more")
             found.fresh = True
+    for file in faulty:
+        if not _is_shelved(registry, file.document, origins):
+            raise file.fault
     for plan in plans:
+        if _is_shelved(registry, plan.document, origins):
+            continue
+        if (shelved := registry.shelved.get(plan.name)) is not None:
+            raise _irreplaceable(shelved)
+        for aside in registry.shelved.values():
+            aside.check_beside(plan)
         old, origin = registry.get(plan.name), origins.get(plan.name, FILE)
         if old is not None and old.plan.document == plan.document:
             old.meta.origin = origin
@@ -148,12 +270,20 @@ def _take_files(
         found.fresh = True
 
 
-def _check_pages(record: BeatRecord, pages: Sequence[SealedPage]) -> None:
-    logged = {p.key: bytes(p.data) for p in record.pages}
-    made = {p.key: bytes(p.data) for p in pages}
-    if logged != made:
-        wrong = sorted(str(k) for k in logged.keys() | made.keys() if logged.get(k) != made.get(k))
-        raise StoreCorrupt(
-            f"replaying beat {record.number} gives other pages than were logged: {wrong[:3]}; "
-            "this is a defect of edged or of the machine's memory: keep the store and report it"
-        )
+def _is_shelved(
+    registry: JobRegistry, document: dict[str, Any], origins: Mapping[str, str]
+) -> bool:
+    """Whether the job of a file's document is shelved with the same document."""
+    shelved = registry.shelved.get(str(document.get("name")))
+    if shelved is None or shelved.document != plain(document):
+        return False
+    shelved.meta.origin = origins.get(shelved.name, FILE)
+    return True
+
+
+def _irreplaceable(shelved: ShelvedJob) -> JobError:
+    return JobError(
+        f"jobs.{shelved.name}",
+        f"the job in the store is shelved and cannot be replaced: {shelved.reason}",
+        "repair the plug-in, or start once without the job's file, which deletes its state",
+    )

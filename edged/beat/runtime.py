@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from edged.beat.record import JobFacts, StreamFacts, read_inputs
+from edged.beat.record import JobFacts, StreamFacts, input_count, read_inputs
 from edged.beat.silence import Silence
 from edged.beat.stream_alignment import (
     StagedChunks,
@@ -32,9 +32,10 @@ from edged.data.scratch import Scratch
 from edged.data.staging import TIME_MAX_US, Chunks, Staging
 from edged.errors import EdgedError, JobError
 from edged.job.changes import DRAINING, PAUSED, RUNNING, JobMetadata
+from edged.job.footprint import footprint_of
 from edged.job.plan import JobPlan, StreamPlan
 from edged.operators.base import Operator, Placed
-from edged.pages.sealed import SealedPage
+from edged.pages.sealed import PageKey, SealedPage
 from edged.placement.placement import KernelProfile, Placer
 from edged.sinks.base import Flush, Sink, SinkContext
 
@@ -60,6 +61,7 @@ class JobRuntime:
 
     def __init__(self, plan: JobPlan, context: SinkContext) -> None:
         self.plan = plan
+        self.footprint = footprint_of(plan)
         self.scratch = Scratch()
         share = plan.promises.memory_bytes // 2 // max(1, len(plan.streams))
         self.streams = {
@@ -129,7 +131,18 @@ class JobRuntime:
 
     def shipped(self) -> list[str]:
         """The streams of pages that the job ships."""
-        return [s for sink in self.plan.sinks.values() for s, _, _ in sink.schemas()]
+        return self.footprint.streams()
+
+    def last_pages(self) -> dict[str, list[int]]:
+        """Number of the last page of each stream and partition; 0: none."""
+        return {s: n for sink in self.sinks.values() for s, n in sink.numbers().items()}
+
+    def take_inputs(
+        self, facts: JobFacts, arrays: Iterator[npt.NDArray[np.uint8]]
+    ) -> list[npt.NDArray[np.uint8]]:
+        """Its arrays of a record, which come next in `arrays`."""
+        logged = [self.streams[name] for name, f in facts.streams.items() if f.logged_rows]
+        return [next(arrays) for s in logged for _ in range(input_count(s.plan.schema))]
 
     def reset_idle_timers(self, monotonic_us: int) -> None:
         """Count all known producers as active now.  They have `idle_after` to reconnect, or to send
@@ -218,7 +231,7 @@ class JobRuntime:
                 s.time.take(s.staging.chunks(), f.take_chunks)
 
     def skip(
-        self, beat: int, facts: JobFacts, pages: Sequence[SealedPage], context: SinkContext
+        self, beat: int, facts: JobFacts, pages: Sequence[PageKey], context: SinkContext
     ) -> None:
         """Recover a record without its inputs (durabilities `results` and `none`).
 
@@ -237,7 +250,7 @@ class JobRuntime:
                 s.time.watermark_us = f.watermark_us
         self.operators = self._new_operators(context)
         for sink in self.sinks.values():
-            sink.skip(beat, [p.key for p in pages])
+            sink.skip(beat, pages)
 
     def step(self, beat: BeatContext, facts: JobFacts) -> list[SealedPage]:
         """Run the job over the rows that the facts take; returns the sealed pages."""

@@ -185,7 +185,8 @@ class Applier:
                 raise JobError(
                     f"jobs.{name}", f"this device already has a job {name} (origin: {made})"
                 )
-            others.append(parse_job(job["document"]))
+            if job["state"] != "shelved":  # the daemon itself protects what a shelved job needs
+                others.append(parse_job(job["document"]))
         check_coexistence([*others, *plans])
         check_listeners([*others, *plans])
         bytes_max = self._status["store"]["bytes_max"]

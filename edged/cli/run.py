@@ -160,8 +160,8 @@ def command(
     config = load(config_file, flags=flags)
     _require_targets(config, config_file)
     files = configuration.job_files(config)
-    plans = configuration.plans(files)
-    origins = {str(file.document["name"]): f"{FILE}{file.path}" for file in files}
+    plans, faulty = configuration.plans_and_faults(files)
+    origins = {str(file.document.get("name")): f"{FILE}{file.path}" for file in files}
     if until_end and plans:
         refuse_endless(plans)
     settings = configuration.settings(config)
@@ -169,7 +169,7 @@ def command(
     source = ConfigSource(config, config_file, flags)
     log = LineLog(writer(), "warning" if quiet else config.log.level)
     compile_kernels(as_json or quiet, plans, service.starting, _say_compiling(log))
-    daemon = Daemon(settings, plans, log, service, origins, source, until_end)
+    daemon = Daemon(settings, plans, log, service, origins, source, until_end, faulty)
     if until_end:
         _refuse_endless(daemon)
     _print_ready(daemon, as_json, quiet)

@@ -84,6 +84,10 @@ def _show(status: dict[str, Any]) -> None:
         for line in lines(status["energy"]):
             console.print(line, markup=False, highlight=False, soft_wrap=True)
     for job, parts in status["jobs"].items():
+        if parts["problem"]:
+            line = f"job {job} is {parts['state']}: {parts['problem']}"
+            console.print(line, markup=False, highlight=False, soft_wrap=True)
+            continue
         table = Table(title=job, title_justify="left")
         for heading in ("part", "id", "figures"):
             table.add_column(heading)

@@ -13,6 +13,7 @@ from typing import Any
 from edged.beat.changes import ChangeRequest, JobAnswer
 from edged.beat.jobs import Precondition, describe
 from edged.beat.runtime import JobRuntime
+from edged.beat.shelf import REMEDY, SHELVED, ShelvedJob
 from edged.centre_link.link import CentreLink
 from edged.config.sections import LEVELS
 from edged.control.futures import mapped, resolve
@@ -55,8 +56,8 @@ class DoorCommands:
             "stop": self._stop,
             "config": lambda _: {"values": self._reloader().values()},
             "reload": lambda _: self._reloader().begin(),
-            "jobs": lambda _: {"jobs": [describe(job) for job in parts.heart.jobs]},
-            "job": lambda request: describe(self._job(request)),
+            "jobs": lambda _: {"jobs": [describe(job) for job in self._all_jobs()]},
+            "job": lambda request: describe(self._found(request)),
             "job.put": self._put,
             "job.pause": lambda request: self._state(request, PAUSED),
             "job.resume": lambda request: self._state(request, RUNNING),
@@ -118,11 +119,23 @@ class DoorCommands:
 
     # jobs --------------------------------------------------------------------------------------
 
-    def _job(self, request: Request) -> JobRuntime:
+    def _all_jobs(self) -> list[JobRuntime | ShelvedJob]:
+        return [*self._parts.heart.jobs, *self._parts.registry.shelved.values()]
+
+    def _found(self, request: Request) -> JobRuntime | ShelvedJob:
+        """The job, running or shelved."""
         name = text(request, "name")
-        job = self._parts.registry.get(name)
+        job = self._parts.registry.find(name)
         if job is None:
             raise CommandError("missing", f"no job {name} is running", where="name")
+        return job
+
+    def _job(self, request: Request) -> JobRuntime:
+        """The running job."""
+        job = self._found(request)
+        if isinstance(job, ShelvedJob):
+            what = f"job {job.name} is {SHELVED}: {job.reason}"
+            raise CommandError("conflict", what, where="name", do=REMEDY)
         return job
 
     def _put(self, request: Request) -> Future[JobAnswer]:
@@ -131,9 +144,10 @@ class DoorCommands:
         if origin not in (API, CENTRE):
             raise CommandError("invalid", f"{origin!r} is not {API} or {CENTRE}", where="origin")
         if isinstance(document, dict):
-            old = self._parts.registry.get(str(document.get("name")))
+            name = str(document.get("name"))
+            old = self._parts.registry.find(name)
             if old is not None and old.meta.from_file:
-                raise _in_file(old, "change it there and reload")
+                raise _in_file(name, old.meta.origin, "change it there and reload")
         return self._plan(document, origin, _precondition(request))
 
     def _replace(self, request: Request) -> Future[Answer]:
@@ -176,14 +190,15 @@ class DoorCommands:
         return self._change(request, change)
 
     def _delete(self, request: Request) -> Future[Answer]:
-        job, drain = self._job(request), request.get("drain", False)
+        job, drain = self._found(request), request.get("drain", False)
+        name = text(request, "name")
         if job.meta.from_file:
-            raise _in_file(job, "remove the file and reload")
+            raise _in_file(name, job.meta.origin, "remove the file and reload")
         if not isinstance(drain, bool):
             raise CommandError("invalid", f"{drain!r} is not true or false", where="drain")
         if drain:
             return self._state(request, DRAINING, ends=True)
-        return self._change(request, Change("delete", job.plan.name, self._parts.clock.wall_us()))
+        return self._change(request, Change("delete", name, self._parts.clock.wall_us()))
 
     def _change(self, request: Request, change: Change) -> Future[Answer]:
         """Request a change of state or a delete; the answer has only the job."""
@@ -292,9 +307,9 @@ class DoorCommands:
         return self._parts.energy
 
 
-def _in_file(job: JobRuntime, do: str) -> CommandError:
-    path = job.meta.origin.removeprefix(FILE)
-    return CommandError("conflict", f"job {job.plan.name} comes from {path or 'a file'}", do=do)
+def _in_file(name: str, origin: str, do: str) -> CommandError:
+    path = origin.removeprefix(FILE)
+    return CommandError("conflict", f"job {name} comes from {path or 'a file'}", do=do)
 
 
 def _precondition(request: Request) -> Precondition:

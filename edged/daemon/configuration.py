@@ -15,6 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from edged.beat.recover import FaultyFile
 from edged.config import Config, SettingError
 from edged.config.read import nearest
 from edged.daemon.settings import DaemonSettings
@@ -192,6 +193,18 @@ def plans(found: list[JobFile]) -> list[JobPlan]:
         except JobError as fault:
             raise _of(file.path, fault) from fault
     return made
+
+
+def plans_and_faults(found: list[JobFile]) -> tuple[list[JobPlan], list[FaultyFile]]:
+    """The plans of job files, and the files that cannot be planned."""
+    made: list[JobPlan] = []
+    faulty: list[FaultyFile] = []
+    for file in found:
+        try:
+            made += plans([file])
+        except JobError as fault:
+            faulty.append(FaultyFile(file.document, fault))
+    return made, faulty
 
 
 def problems(config: Config) -> list[EdgedError]:

@@ -8,7 +8,7 @@ All checks that need no socket are made before the first socket is opened.
 from __future__ import annotations
 
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -17,7 +17,8 @@ from typing import Any
 from edged.beat.committer import Committer
 from edged.beat.heart import Heart
 from edged.beat.inputs import Inputs
-from edged.beat.recover import Recovered, recover
+from edged.beat.recover import FaultyFile, Recovered, recover
+from edged.beat.shelf import SHELVED
 from edged.beat.stats import Stats
 from edged.centre_link.link import CentreLink, prepare
 from edged.control.door import Door
@@ -64,8 +65,10 @@ class Daemon:
         origins: Mapping[str, str] | None = None,
         source: ConfigSource | None = None,
         until_end: bool = False,
+        faulty: Sequence[FaultyFile] = (),
     ) -> None:
-        """Build all parts.  `plans` are those of job files; `origins` has the files' names by job.
+        """Build all parts.  `plans` are those of job files; `origins` has the files' names by job,
+        `faulty` the files that cannot be planned.
 
         `source` is the configuration to read again at a reload; None: there is no reload.  With
         `until_end` the daemon ends with its sources (`edged.daemon.until_end`).
@@ -75,8 +78,7 @@ class Daemon:
         clock = SystemClock()
         self.parts, self._uplink = _build(
             settings,
-            plans,
-            origins or {},
+            partial(recover, plans=plans, origins=origins, faulty=faulty),
             clock,
             log or LineLog(),
             service or SystemdService(clock, {}),
@@ -196,8 +198,7 @@ class Daemon:
 
 def _build(
     settings: DaemonSettings,
-    plans: Sequence[JobPlan],
-    origins: Mapping[str, str],
+    recover_jobs: Callable[..., Recovered],
     clock: Clock,
     log: LineLog,
     service: SystemdService,
@@ -213,7 +214,8 @@ def _build(
     sinks = str(settings.directory / "sinks")
     context = SinkContext(settings.device, store.device_epoch, sinks, workers, str(settings.files))
     service.starting("recovery")
-    recovered = recover(store, plans, context, clock, origins, space.wait)
+    recovered = recover_jobs(store, context=context, clock=clock, await_room=space.wait)
+    _write_shelves(store, recovered, space)
     check_coexistence([job.plan for job in recovered.jobs])
     uplink = _start_uplink(settings, store, recovered, publisher)
     coalescer = None if uplink is None else _coalescer(settings, uplink, clock, store, recovered)
@@ -222,7 +224,10 @@ def _build(
         store, coalescer, clock, publisher, wake_heart=event_loop.wake, on_landed=stats.landed
     )
     control = UplinkControl(committer, event_loop, uplink, coalescer)
-    inputs = Inputs(event_loop, workers, publisher, settings.directory, settings.files)
+    inputs = Inputs(
+        event_loop, workers, publisher, settings.directory, settings.files,
+        recovered.registry.shelved,
+    )  # fmt: skip
     inputs.start(recovered.jobs)
     host = DaemonJobHost(
         recovered.registry, store, settings.store_bytes_max, control, energy, stats
@@ -235,6 +240,7 @@ def _build(
     )  # fmt: skip
     if recovered.fresh:
         space.retry(partial(committer.snapshot, recovered.beat, *heart.save()))
+    heart.keep_shelved()
     load_kinds()
     parts = Parts(
         settings, clock, started_us, started_wall_us, service, workers, event_loop, store, events,
@@ -250,6 +256,14 @@ def _open_store(settings: DaemonSettings) -> Store:
         bytes_max=settings.store_bytes_max,
         segment_bytes=settings.segment_bytes(),
     )
+
+
+def _write_shelves(store: Store, recovered: Recovered, space: StartupSpaceWait) -> None:
+    """Make newly shelved jobs durable, before the snapshot without them."""
+    for name, draft in recovered.drafts.items():
+        key = (name, recovered.registry.shelved[name].beat)
+        space.retry(partial(store.shelve, key, *draft.contents()))
+    recovered.drafts.clear()
 
 
 def _open_board(
@@ -331,7 +345,8 @@ def _link_centre(parts: Parts, uplink: Uplink) -> CentreLink:
 
 
 def _publish_start(parts: Parts) -> None:
-    """Publish failed plug-ins, the recovery, restored limits, failed jobs, and the start."""
+    """Publish failed plug-ins, the recovery, restored limits, failed and shelved jobs, and the
+    start."""
     publisher, recovered, session = parts.publisher, parts.recovered, parts.store.session[0]
     for failure in failures():
         publisher.plugin_failed(failure.name, failure.group, str(failure))
@@ -345,4 +360,8 @@ def _publish_start(parts: Parts) -> None:
         if job.problem:
             meta, facts = job.meta, {"problem": job.problem}
             publisher.job_changed("failed", job.plan.name, meta.version, meta.origin, facts)
+    for shelved in recovered.registry.shelved.values():
+        told = {"problem": shelved.problem, "packages": shelved.footprint.packages}
+        meta = shelved.meta
+        publisher.job_changed(SHELVED, shelved.name, meta.version, meta.origin, told)
     publisher.daemon_started(parts.settings.device, session, str(parts.door))

@@ -32,7 +32,9 @@ class DaemonJobHost:
         """Raise EdgedError where these jobs cannot run together here."""
         check_coexistence(plans)
         check_listeners(plans)
-        check_store_size(self._store_bytes_max, plans)
+        shelved = list(self._registry.shelved.values())
+        shelved_bytes = sum(int(job.footprint.promises["memory_bytes"]) for job in shelved)
+        check_store_size(self._store_bytes_max, plans, shelved_bytes)
 
     def on_jobs_changed(self) -> None:
         """Propagate the registry's jobs."""

@@ -162,6 +162,9 @@ class Reloader:
         for job in gone:
             change = Change("state", job.plan.name, now_us, state=DRAINING, ends=True)
             requests.append(ChangeRequest(change))
+        for name, shelved in list(parts.registry.shelved.items()):
+            if shelved.meta.from_file and name not in files:  # it cannot be drained
+                requests.append(ChangeRequest(Change("delete", name, now_us)))
         return requests
 
     def _apply_jobs(

@@ -20,6 +20,7 @@ from edged import __version__
 from edged.beat.heart import Heart
 from edged.beat.jobs import state_of
 from edged.beat.runtime import JobRuntime, StreamRuntime
+from edged.beat.shelf import SHELVED, ShelvedJob
 from edged.daemon.parts import Parts
 from edged.data.flow import WATERMARK_MAX_US, WATERMARK_MIN_US
 from edged.energy import status
@@ -66,6 +67,10 @@ def status_document(parts: Parts) -> dict[str, Any]:
         "jobs": {
             job.plan.name: {**_job(job, parts), "latency": stats.latency(job.plan.name)}
             for job in heart.jobs
+        }
+        | {
+            name: {**_shelved(job, parts), "latency": stats.latency(name)}
+            for name, job in parts.registry.shelved.items()
         },
         "sources": _sources(heart, now_us),
         "store": _store(parts),
@@ -165,19 +170,13 @@ def _drops(jobs: Sequence[JobRuntime], set_aside: int) -> dict[str, int]:
 def _job(job: JobRuntime, parts: Parts) -> dict[str, Any]:
     """A job's part.  `ended`: all streams are at their end and all results are durable;
     `pages_waiting`: pages of a draining job that the centre has not acknowledged."""
-    promises = job.plan.promises
     pages_waiting = parts.job_host.pages_pending(job.shipped()) if job.draining else None
     return {
         "state": state_of(job),
         "version": job.meta.version,
         "created_us": job.meta.created_us,
         "problem": job.problem,
-        "promises": {
-            "latency_us": promises.latency_us,
-            "ack_within_us": promises.ack_within_us,
-            "memory_bytes": promises.memory_bytes,
-            "durability": promises.durability,
-        },
+        "promises": job.footprint.promises,
         "streams": {name: _stream(s, parts) for name, s in job.streams.items()},
         "operators": {
             name: {
@@ -194,6 +193,22 @@ def _job(job: JobRuntime, parts: Parts) -> dict[str, Any]:
         },
         "ended": job.ended() and not job.open_rows() and parts.heart.settled,
         "pages_waiting": pages_waiting,
+    }
+
+
+def _shelved(job: ShelvedJob, parts: Parts) -> dict[str, Any]:
+    """A job that is kept aside: its keys are those of `_job`, its parts are empty."""
+    return {
+        "state": SHELVED,
+        "version": job.meta.version,
+        "created_us": job.meta.created_us,
+        "problem": job.problem,
+        "promises": job.footprint.promises,
+        "streams": {},
+        "operators": {},
+        "sinks": {},
+        "ended": False,
+        "pages_waiting": parts.job_host.pages_pending(job.shipped()),
     }
 
 

@@ -70,11 +70,11 @@ class EventPublisher:
     # jobs --------------------------------------------------------------------------------------
 
     def job_changed(self, event: str, name: str, version: int, origin: str, facts: Facts) -> None:
-        """A job is `created`, `replaced`, `resumed`, `paused`, `draining`, `drained`, `deleted` or
-        `failed`."""
-        text = f"job {name} {'is ' if event in ('drained', 'draining') else ''}{event}"
+        """A job is `created`, `replaced`, `resumed`, `paused`, `draining`, `drained`, `deleted`,
+        `failed` or `shelved`."""
+        text = f"job {name} {'is ' if event in ('drained', 'draining', 'shelved') else ''}{event}"
         text += f": {facts['problem']}" if facts.get("problem") else ""
-        level = "error" if event == "failed" else "info"
+        level = "error" if event in ("failed", "shelved") else "info"
         facts = {"version": version, "origin": origin, **facts}
         self._events.add(f"job.{event}", text, level=level, job=name, facts=facts)
 

@@ -46,6 +46,8 @@ class Change:
     state: str = RUNNING
     ends: bool = False
     governor: dict[str, Any] | None = None
+    footprint: dict[str, Any] | None = None
+    """Of a put document (`edged.job.footprint`)."""
 
     def to_json(self) -> dict[str, Any]:
         """The JSON form in the record."""

@@ -84,13 +84,17 @@ def _deadlock(jobs: Sequence[str], problem: EdgedError) -> EdgedError:
     return JobError(problem.path, problem.problem, advice)
 
 
-def check_store_size(store_bytes_max: int | None, plans: Sequence[JobPlan]) -> None:
+def check_store_size(
+    store_bytes_max: int | None, plans: Sequence[JobPlan], shelved_bytes: int = 0
+) -> None:
     """Check that a bounded store has room for two snapshots and a beat's inputs.  Raises
     ConfigError.
 
-    Both are bounded by the jobs' memory; a smaller store could stay full for ever.
+    Both are bounded by the jobs' memory, with `shelved_bytes` for jobs that are kept aside; a
+    smaller store could stay full for ever.
     """
-    least = STORE_PER_MEMORY * sum(plan.promises.memory_bytes for plan in plans)
+    memory_bytes = shelved_bytes + sum(plan.promises.memory_bytes for plan in plans)
+    least = STORE_PER_MEMORY * memory_bytes
     if store_bytes_max is not None and store_bytes_max < least:
         raise ConfigError(
             f"a store of {store_bytes_max} bytes is too small for the jobs' memory: allow "

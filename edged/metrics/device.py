@@ -16,12 +16,13 @@ _INPUT = ("kind", "address")
 _RAIL = ("meter", "rail", "part_of", "source")
 _ACCOUNT = ("job_name", "operator", "phase", "source")
 
-JOB_STATES = ("running", "paused", "draining", "drained", "failed")
+JOB_STATES = ("running", "paused", "draining", "drained", "failed", "shelved")
 EVENT_KINDS = (
     *("daemon.started", "daemon.recovered", "daemon.stopping"),
     "sources.ended",
     *("job.created", "job.replaced", "job.paused", "job.resumed", "job.draining", "job.drained"),
-    *("job.deleted", "job.failed", "kernel.switched", "policy.switched", "policy.fell_back"),
+    *("job.deleted", "job.failed", "job.shelved", "kernel.switched", "policy.switched"),
+    "policy.fell_back",
     *("limits.taken_over", "limits.restored", "meter.lost", "meter.back", "store.full"),
     *("store.room", "uplink.down", "uplink.up", "uplink.alarm", "input.set_aside"),
     "plugin.failed",

@@ -315,6 +315,9 @@ class TcpSource(Source):
         """Admit a connection that sent its greeting.  Raises PeerError if it must not be
         admitted."""
         feed = self._feeds.get(greeting.stream)
+        if feed is None and (reason := self.away(greeting.stream)):
+            self._send_away(connection, reason)
+            return
         if feed is None:
             known = ", ".join(sorted(self._feeds))
             raise ProtocolError(f"no stream {greeting.stream!r} here; there are: {known}")
@@ -334,6 +337,14 @@ class TcpSource(Source):
                 self._say_hello(feed, connection)
         if self._tls:  # decrypted bytes do not make the socket readable
             self._flushed(connection, False)
+
+    def _send_away(self, connection: Connection, reason: str) -> None:
+        """Send AGAIN and close: the peer may connect again later."""
+        self._counts["sent_away"] += 1
+        self.on_refused("away", f"{connection.name}: {reason}")
+        with self._lock:
+            connection.send(frames.text_frame(frames.AGAIN, reason))
+        self._close(connection)
 
     def _refuse(self, connection: Connection, text: str, reason: str, monotonic_us: int) -> None:
         """Refuse an admitted connection: send the error and hand it to the admission."""

@@ -38,6 +38,10 @@ class Source(ABC):
     on_refused: Callable[[str, str], None] = staticmethod(lambda *_: None)
     """Called when a sender is refused: a word for the reason, and the text sent to it."""
 
+    away: Callable[[str], str] = staticmethod(lambda _: "")
+    """Why the stream of this name, which it does not feed, is not read for now; empty: it does not
+    exist."""
+
     @property
     def name(self) -> str:
         """The name in events and metrics, unique among running sources."""

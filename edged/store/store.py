@@ -6,6 +6,7 @@
     STORE/log/          the write-ahead log (edged/store/log.py, records.py)
     STORE/snapshots/    operator state after a beat (edged/store/snapshots.py)
     STORE/spool/        unacked pages of retired segments (edged/store/spool.py)
+    STORE/shelf/        jobs that cannot be loaded (edged/store/shelf_files.py)
     STORE/acks          acked sequence numbers: JSON, a hint that may be stale or missing
     STORE/quarantine/   damaged files that were not needed, kept for inspection
 
@@ -29,7 +30,7 @@ beside commits.  `acked`, `pending` and the figures are safe on other threads at
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,12 +45,13 @@ from edged.store.log import Segment, SegmentLog
 from edged.store.page_index import Holder, PageIndex, PageRef
 from edged.store.records import ALIGN, BeatRecord, Encoded, PageEntry, RecordEntry
 from edged.store.recovery import Linked
+from edged.store.shelf_files import ShelfFiles, ShelfKey
 from edged.store.snapshot_files import SnapshotFiles, SnapshotTask
 from edged.store.snapshots import Array, Snapshot
 from edged.store.spool import Spool, SpoolFile
 
 SEGMENT_BYTES = 64 << 20
-_DIRECTORIES = ("log", "snapshots", "spool", "quarantine")
+_DIRECTORIES = ("log", "snapshots", "spool", "shelf", "quarantine")
 
 
 @dataclass
@@ -154,6 +156,7 @@ class Store:
         acks = f"{self._path}/acks"
         self._index = PageIndex(read_acks(disk, acks, self.device_epoch))
         self._snapshots = SnapshotFiles(disk, f"{self._path}/snapshots", self.device_epoch)
+        self._shelf = ShelfFiles(disk, f"{self._path}/shelf", self.device_epoch)
         self._recover()
 
     def _take_lock(self) -> None:
@@ -193,6 +196,7 @@ class Store:
             self._index.add(holder, pages)
             if not holder.places:
                 self._spool.delete(holder)
+        self._shelf.scan()
         self._snapshots.set_aside(damaged, f"{self._path}/quarantine")
         self._log.snapshots = base + 1 if snapshot else 0
         self._adopt([part.segment for part in scanned], chain, base)
@@ -355,6 +359,24 @@ class Store:
         self._log.retire(old, reusable)
         return refs
 
+    # -- shelved jobs --------------------------------------------------------------------------
+
+    def shelve(self, key: ShelfKey, facts: bytes, arrays: Mapping[str, Array]) -> None:
+        """Write a shelf file durably.  Raises StoreFull if the disk has no room for it."""
+        with self._latching(f"shelving job {key[0]}"), no_room(f"{self._path}: no room to shelve"):
+            self._shelf.write(key, facts, arrays)
+
+    def shelved(self, key: ShelfKey) -> Snapshot:
+        """The contents of a shelf file.  Raises StoreCorrupt where it is missing or damaged."""
+        with self._latching(f"reading the shelf of job {key[0]}"):
+            return self._shelf.read(key)
+
+    def keep_shelved(self, keys: Set[ShelfKey]) -> None:
+        """Delete all shelf files but these, which the newest snapshot names.  That snapshot must
+        have been taken with `barrier`, so that no recovery needs the others."""
+        with self._latching("deleting shelf files"):
+            self._shelf.keep(keys)
+
     # -- pages ---------------------------------------------------------------------------------
 
     def acked(self, stream: str, partition: int, seq: int) -> list[int]:
@@ -411,8 +433,8 @@ class Store:
 
     @property
     def bytes_used(self) -> int:
-        """Bytes on disk: log with preallocated space, spool and snapshots."""
-        return self._log.bytes + self._spool.bytes + self._snapshots.bytes
+        """Bytes on disk: log with preallocated space, spool, snapshots and shelf."""
+        return self._log.bytes + self._spool.bytes + self._snapshots.bytes + self._shelf.bytes
 
     def _write_acks(self) -> None:
         acked = self._index.high_water()

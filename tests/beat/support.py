@@ -13,6 +13,7 @@ from collections import Counter
 
 import pyarrow as pa
 
+from edged.beat.jobs import JobRegistry
 from edged.beat.record import BeatFacts, buffers
 from edged.beat.runtime import JobRuntime, logged_inputs
 from edged.client import Producer
@@ -222,7 +223,7 @@ class Live:
         """Facts and arrays of a snapshot, as the heart makes them."""
         name = self.plan.name
         arrays = {f"{name}/{key}": value for key, value in self.job.save().items()}
-        return json.dumps({"jobs": {name: self.plan.document}}).encode(), arrays
+        return json.dumps(JobRegistry([self.job]).facts()).encode(), arrays
 
     def snapshot(self):
         """Take a snapshot after the last beat."""

@@ -50,6 +50,7 @@ def edged(place, *words):
     return subprocess.run(
         [sys.executable, "-m", "edged", *map(str, words)],
         env={**os.environ, "PYTHONPATH": path},
+        cwd=place,
         capture_output=True,
         text=True,
         timeout=120,
@@ -137,6 +138,7 @@ def running(place, job, *more):
     return subprocess.Popen(
         [*words, "--workers", "1", *more],
         env={**os.environ, "PYTHONPATH": path},
+        cwd=place,
         stderr=subprocess.PIPE,
         text=True,
     )
@@ -179,7 +181,14 @@ def test_a_stored_job_outlives_the_absence_of_its_plug_in(tmp_path):
     daemon.communicate()
     module = tmp_path / "good_module.py"
     module.write_text("import no_such_module")
-    refused = running(tmp_path, tmp_path / "job.toml")
+    daemon = running(tmp_path, tmp_path / "job.toml")
+    lines = until_line(daemon, "ready")
+    daemon.terminate()
+    daemon.communicate()
+    assert any("job j is shelved" in line and "no_such_module" in line for line in lines), lines
+    other = JOB.replace("KIND", "filter").replace('"j"', '"k"').replace("x > 0", "twice(x) > 0")
+    (tmp_path / "other.toml").write_text(other)
+    refused = running(tmp_path, tmp_path / "job.toml", str(tmp_path / "other.toml"))
     assert "no_such_module" in refused.communicate()[1] and refused.returncode == 65
     module.write_text(source)
     daemon = running(tmp_path, tmp_path / "job.toml")

@@ -35,7 +35,7 @@ class Job(TypedDict, total=False):
         int, Field(0, description="Wall clock of its first definition", examples=[1795338538961019])
     ]
     state: Annotated[
-        str, Field("running", description="running, paused, draining, drained or failed")
+        str, Field("running", description="running, paused, draining, drained, failed or shelved")
     ]
     origin: Annotated[str, Field("", examples=["api", "file:/etc/edged/jobs.d/power_curve.toml"])]
     since_us: Annotated[
