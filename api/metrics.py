@@ -120,6 +120,7 @@ def exposition_of(snapshot: Snapshot | None) -> Exposition:
     if snapshot["energy"] is not None:
         _energy(out, snapshot["energy"])
         _clocks(out, snapshot["energy"])
+        _health(out, snapshot["energy"])
     out.add("edged_metrics_left_out", out.left_out)
     return out
 
@@ -312,6 +313,23 @@ def _clocks(out: Exposition, energy: Mapping[str, Any]) -> None:
 
 def _seconds(us: int | None) -> float | None:
     return None if us is None else us / 1e6
+
+
+def _health(out: Exposition, energy: Mapping[str, Any]) -> None:
+    """Temperatures, throttling and GPU load, as far as the board tells them."""
+    mark = {"simulated": _flag(energy["board"])}
+    for zone in energy["temperatures"]:
+        out.add("edged_temperature_celsius", zone["celsius"], zone=zone["zone"], **mark)
+        for trip, celsius in zone["trips"].items():
+            labels = {"zone": zone["zone"], "trip": trip, **mark}
+            out.add("edged_temperature_trip_celsius", celsius, **labels)
+    for found in energy["throttling"]:
+        labels = {"cause": found["cause"], **mark}
+        out.add("edged_throttled", found["now"], **labels)
+        out.add("edged_throttled_since_boot", found["since_boot"], **labels)
+        out.add("edged_throttle_events_total", found["events"], **labels)
+    for gpu in energy["gpu_load"]:
+        out.add("edged_gpu_load_ratio", gpu["share"], gpu=gpu["gpu"], **mark)
 
 
 def _states(

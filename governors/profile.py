@@ -199,6 +199,8 @@ class TreeFacts(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """`/proc/device-tree/compatible`; empty: the board has no device tree."""
     cpufreq_driver: str
     thermal_zones: tuple[str, ...]
+    trips_celsius: dict[str, float] = field(default_factory=dict)
+    """Trip points of every zone, by kind (passive, critical); empty where none is public."""
     memory_clock: bool = False
     """Whether the kernel shows the memory's clock (BPMP debugfs) and its cap."""
 

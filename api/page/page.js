@@ -179,10 +179,17 @@ function clocks(energy, none) {
   const [idle] = Object.entries(energy?.idle_states ?? {}).sort(([, a], [, b]) => b - a);
   const sleep = idle ? `; ${digits(100 * idle[1])} % in ${idle[0]}, ${digits(energy.wakeups_per_s)} wakeups/s` : "";
   mark(byId("clocks").querySelector(".tag"), energy?.board.simulated ? "simulated" : null);
-  panel("clocks", [main ? digits(main[1].hz / 1e6) : "–"], energy ? races(energy) + each + sleep : none);
+  panel("clocks", [main ? digits(main[1].hz / 1e6) : "–"], energy ? races(energy) + each + sleep + heat(energy) : none);
   charts.clocks ??= domains.length && new Chart(figure("clocks"), domains.map(([name]) => (
     { key: `hz ${name}`, name, kind: name === main[0] ? "first" : "other" })), (v) => `${digits(v)} MHz`);
   if (charts.clocks) charts.clocks.show(history);
+}
+
+/** The highest temperature, and what throttles now. */
+function heat({ temperatures, throttling }) {
+  const [top] = temperatures.filter((zone) => zone.celsius != null).sort((a, b) => b.celsius - a.celsius);
+  const causes = throttling.filter((one) => one.now).map((one) => one.cause);
+  return (top ? `; ${top.zone} ${digits(top.celsius)} °C` : "") + (causes.length ? `; throttled: ${causes.join(", ")}` : "");
 }
 
 /** The clock that most of the last seconds' races ran at. */

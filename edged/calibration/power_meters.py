@@ -14,14 +14,12 @@ from types import ModuleType
 
 from governors.actuators.base import SCHEMES, Knob, readable
 from governors.energy import Provenance, RailEnergy
+from governors.health import celsius, zones
 from governors.meters.base import Meter
 from governors.meters.rails import Key, Whole
 from governors.meters.sampler import Sampler
 from governors.sysfs import Sysfs
 
-FAKE_ZONES = ("PMIC-Die",)
-"""Thermal zones that always read 50 or 100 °C (docs/hardware.md)."""
-ZONES = "/sys/class/thermal"
 DISCRETE_GPU_METERS = ("nvml", "nvml:watts")
 """Meters of discrete GPUs."""
 PROCESSORS_ONLY = "rapl"
@@ -104,15 +102,13 @@ def hottest(sysfs: Sysfs, knobs: Sequence[Knob] = ()) -> tuple[str, float] | Non
     """Name and temperature (°C) of the hottest thermal zone or device of `knobs`; None without a
     sensor."""
     found = []
-    for zone in sysfs.list(ZONES):
-        kind = sysfs.get(f"{ZONES}/{zone}/type")
-        milli_c = sysfs.get_int(f"{ZONES}/{zone}/temp")
-        if kind and kind not in FAKE_ZONES and milli_c is not None and -4e4 < milli_c < 1.5e5:
-            found.append((milli_c / 1000, kind))
+    for zone, name in zones(sysfs):
+        if (degrees := celsius(sysfs, zone)) is not None:
+            found.append((degrees, name))
     for knob in knobs:
-        celsius = None if readable(knob.max_path) else _scheme(knob).celsius(knob.max_path)
-        if celsius is not None:
-            found.append((float(celsius), knob.name))
+        degrees = None if readable(knob.max_path) else _scheme(knob).celsius(knob.max_path)
+        if degrees is not None:
+            found.append((float(degrees), knob.name))
     if not found:
         return None
     most, kind = max(found)

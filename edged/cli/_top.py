@@ -82,6 +82,7 @@ class LiveView:
             "cpu_share": self.rate(lambda s: s["process"]["cpu_s"]),
             "board": energy.get("board"),
             "watts": energy.get("watts"),
+            **{key: energy.get(key, []) for key in ("temperatures", "throttling", "gpu_load")},
             "joules_per_mtuple": energy.get("joules_per_mtuple"),
             "policy": (energy.get("policy") or {}).get("policy"),
             "jobs": {name: self._job(name) for name in now["jobs"]},
@@ -182,6 +183,7 @@ def _numbers(figures: dict[str, Any], width: int) -> Table:
         columns[f"power ({watts['provenance']})"] = f"{watts['input']:.2f} W"
     elif board is not None:
         columns["power"] = "not known"
+    columns |= _health(figures)
     if pair is not None:
         above = "?" if pair["above_idle"] is None else f"{pair['above_idle']:.3g}"
         heading = f"J/M tuples above idle, in all ({pair['provenance']})"
@@ -194,6 +196,21 @@ def _numbers(figures: dict[str, Any], width: int) -> Table:
         grid.add_row(*(Text(name, style="dim") for name in row))
         grid.add_row(*(Text(columns[name], style="bold") for name in row))
     return grid
+
+
+def _health(figures: dict[str, Any]) -> dict[str, str]:
+    """The highest temperature, throttling that acts now, and the load of GPUs, where known."""
+    zones = [zone for zone in figures["temperatures"] if zone["celsius"] is not None]
+    columns = {}
+    if zones:
+        top = max(zones, key=lambda zone: float(zone["celsius"]))
+        columns[f"hottest: {top['zone']}"] = f"{top['celsius']:.0f} °C"
+    if causes := [found["cause"] for found in figures["throttling"] if found["now"]]:
+        columns["throttled"] = ", ".join(causes)
+    for gpu in figures["gpu_load"]:
+        if gpu["share"] is not None:
+            columns[f"load: {gpu['gpu']}"] = f"{gpu['share']:.0%}"
+    return columns
 
 
 def _rows(columns: dict[str, str], width: int) -> list[list[str]]:

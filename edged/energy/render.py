@@ -17,6 +17,7 @@ def lines(energy: Section) -> Iterator[str]:
     mark = "simulated clocks" if board["simulated"] else "clocks"
     yield f"{mark}: {clocks(energy) or 'not known'}; {sleep(energy)}"
     yield from _times(energy)
+    yield from _health(energy)
     ran = energy["policy"]
     parts = (ran["policy"], ran["reason"], ran["forecast"])
     yield "policy: " + "; ".join(part for part in parts if part)
@@ -68,6 +69,31 @@ def sleep(energy: Section) -> str:
         return "the board has no idle counters"
     shares = ", ".join(f"{name} {share:.1%}" for name, share in energy["idle_states"].items())
     return f"{energy['wakeups_per_s']:.1f} wakeups/s, {shares}"
+
+
+def hottest(energy: Section) -> str:
+    """The highest temperature with its zone and what is throttled now; empty where neither is
+    known."""
+    zones = [zone for zone in energy["temperatures"] if zone["celsius"] is not None]
+    top = max(zones, key=lambda zone: float(zone["celsius"]), default=None)
+    heat = "" if top is None else f"{top['celsius']:.0f} °C ({top['zone']})"
+    causes = [found["cause"] for found in energy["throttling"] if found["now"]]
+    slowed = f"throttled now: {', '.join(causes)}" if causes else ""
+    return "; ".join(part for part in (heat, slowed) if part)
+
+
+def _health(energy: Section) -> Iterator[str]:
+    """Heat, GPU load, and what throttled since boot."""
+    loads = [g for g in energy["gpu_load"] if g["share"] is not None]
+    busy = ", ".join(f"{g['gpu']} {g['share']:.0%} busy" for g in loads)
+    if line := "; ".join(part for part in (hottest(energy), busy) if part):
+        yield f"heat: {line}" if hottest(energy) else line
+    past = [
+        found["cause"] + (f" {found['events']} times" if found["events"] else "")
+        for found in energy["throttling"] if found["since_boot"]
+    ]  # fmt: skip
+    if past:
+        yield f"throttled since boot: {', '.join(past)}"
 
 
 def _times(energy: Section) -> Iterator[str]:

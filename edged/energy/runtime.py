@@ -45,6 +45,7 @@ from edged.errors import ConfigError
 from edged.platform.clock import Clock
 from governors.base import HANDS_OFF, Done, Forecast, Steer
 from governors.errors import GovernorError
+from governors.health import HealthReader
 from governors.policies.base import Observation, PolicySettings
 from governors.tariff import Tariff
 
@@ -82,6 +83,8 @@ class EnergyGovernor:
             site, self.watch, clock, workers, self.policies.pinned_hz, self.limits.clock_hz,
             wakes,
         )  # fmt: skip
+        self.health = HealthReader(site.sysfs, site.knobs, site.simulated is not None)
+        """Temperatures, throttling and GPU load; read only when a status is asked for."""
         self._builder = ObservationBuilder(site, self.watch, self.limits, self.accounts)
         self._forecast = Forecast(0, 0, 0, 1, 0)
         self._prices = prices(site, tariff, self.policies.running, self._placed)

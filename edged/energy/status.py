@@ -10,6 +10,7 @@ from typing import Any
 
 from edged.energy.runtime import EnergyGovernor
 from governors.energy import Provenance, RailEnergy
+from governors.health import Health
 from governors.ledger import JoulesEstimate, LedgerEntry, Report
 from governors.meters.rails import input_watts
 
@@ -76,6 +77,7 @@ def status(side: EnergyGovernor, now_us: int) -> dict[str, Any]:
             name: {"how": how, "at": {str(hz): us / 1e6 for hz, us in spent.items()}}
             for name, (how, spent) in watch.residency.times().items()
         },
+        **_health(side.health.look(now_us)),
         "busy_share": None if site.simulated is None else site.simulated.busy_share(now_us),
         "saturated": site.simulated is not None and site.simulated.saturated(now_us),
         "meters": [
@@ -88,6 +90,20 @@ def status(side: EnergyGovernor, now_us: int) -> dict[str, Any]:
         "missing": [str(m) for m in site.meters.missing if m.meter != "model"],
         "ledger": _books(watch.report(), site.simulated is not None),
     }  # fmt: skip
+
+
+def _health(health: Health) -> dict[str, Any]:
+    """Temperatures, throttling and GPU load."""
+    return {
+        "temperatures": [
+            {"zone": z.name, "celsius": z.celsius, "trips": dict(z.trips)} for z in health.zones
+        ],
+        "throttling": [
+            {"cause": t.cause, "now": t.now, "since_boot": t.since_boot, "events": t.events}
+            for t in health.throttling
+        ],
+        "gpu_load": [{"gpu": name, "share": share} for name, share in health.gpu_load],
+    }
 
 
 def _sleep(side: EnergyGovernor) -> dict[str, Any] | None:

@@ -13,9 +13,11 @@ LABEL_CHARS_MAX = 96
 
 LABELS = {
     "address": "where a source listens, or what it reads",
+    "cause": "why the board is throttled; docs/energy.md lists them",
     "clock": "a frequency domain, as the board calls it",
     "code": "HTTP status",
     "device": "the device's name at the centre",
+    "gpu": "a GPU, as the board calls it",
     "hertz": "an operating point",
     "how": "`counted` by the kernel, or `seen`: the clock at each reading",
     "job_name": "a job's name (`job` is Prometheus' label of a group of targets)",
@@ -36,6 +38,8 @@ LABELS = {
     "source": "provenance of a figure of energy: `measured`, `modelled` or `simulated`",
     "state": "a state; the current one has the value 1",
     "stream": "a stream's id within its job",
+    "trip": "kind of a trip point: `passive`, `hot` or `critical`",
+    "zone": "a thermal zone, as the board calls it",
 }
 """Every label with its values, except those that only info metrics have."""
 

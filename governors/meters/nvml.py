@@ -10,7 +10,9 @@ since that would wake it; its counter includes the time afterwards.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pynvml
@@ -101,6 +103,28 @@ def tegra_gpu(sysfs: Sysfs) -> bool:
     return False
 
 
+def gpu_loads(sysfs: Sysfs, library: Any = pynvml) -> list[tuple[str, Callable[[], float | None]]]:
+    """Names of the GPUs that NVML reports a load for, each with a function that reads it (0 to 1;
+    None: suspended, or not read)."""
+    try:
+        library.nvmlInit()
+        handles = [
+            library.nvmlDeviceGetHandleByIndex(i) for i in range(library.nvmlDeviceGetCount())
+        ]
+    except library.NVMLError:
+        return []
+    return [(f"gpu-{i}", partial(_load, sysfs, library, h)) for i, h in enumerate(handles)]
+
+
+def _load(sysfs: Sysfs, library: Any, handle: Any) -> float | None:
+    try:
+        if sysfs.get(f"{_pci(library, handle)}/power/runtime_status") == "suspended":
+            return None
+        return float(library.nvmlDeviceGetUtilizationRates(handle).gpu) / 100
+    except library.NVMLError:
+        return None
+
+
 def look(sysfs: Sysfs, library: Any, provenance: Provenance) -> Found:
     """Query a library with the interface of `pynvml`."""
     try:
@@ -133,11 +157,15 @@ def _device(library: Any, index: int, handle: Any) -> _Device | None:
     energy_mj = ask(library.nvmlDeviceGetTotalEnergyConsumption)
     if energy_mj == 0 and ask(library.nvmlDeviceGetPowerUsage) == 0:
         return None
+    rail = Rail(f"gpu-{index}", ("gpu",))
+    return _Device(handle, rail, _pci(library, handle), energy_mj > 0, energy_mj, energy_mj)
+
+
+def _pci(library: Any, handle: Any) -> str:
+    """Directory of a GPU's device."""
     try:
         bus = library.nvmlDeviceGetPciInfo(handle).busId
         text = bus.decode() if isinstance(bus, bytes) else str(bus)
     except library.NVMLError:
         text = ""
-    pci = f"/sys/bus/pci/devices/{text[-12:].lower()}"  # NVML writes the domain with 8 digits
-    rail = Rail(f"gpu-{index}", ("gpu",))
-    return _Device(handle, rail, pci, energy_mj > 0, energy_mj, energy_mj)
+    return f"/sys/bus/pci/devices/{text[-12:].lower()}"  # NVML writes the domain with 8 digits

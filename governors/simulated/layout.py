@@ -80,10 +80,38 @@ def tree(profile: BoardProfile) -> Tree:
     for number, kind in enumerate(profile.tree.thermal_zones):
         cold = kind.startswith("cv") or (kind == "gpu-thermal" and profile.gpu is not None)
         temperature = "!EAGAIN" if cold else FAKE_ZONES.get(kind, TEMPERATURE)
-        made.add(f"/sys/class/thermal/thermal_zone{number}", type=kind, temp=temperature)
+        at = f"/sys/class/thermal/thermal_zone{number}"
+        made.add(at, type=kind, temp=temperature)
+        for trip, (name, celsius) in enumerate(profile.tree.trips_celsius.items()):
+            made.add(at, **{f"trip_point_{trip}_type": name,
+                            f"trip_point_{trip}_temp": round(celsius * 1000)})  # fmt: skip
+    _cooling(made, profile)
     if profile.modes:
         made.add(posixpath.dirname(NVPMODEL_STATUS), status=f"pmode:{profile.default_mode:04d}")
     return made
+
+
+def _cooling(made: Tree, profile: BoardProfile) -> None:
+    """Cooling devices at rest, and counters of throttling events at zero.  The names of cooling
+    devices are those of cpufreq_cooling.c and devfreq_cooling.c of the release's kernel."""
+    names = []
+    for index, cluster in enumerate(profile.clusters):
+        old = profile.release == "R32"
+        name = f"thermal-cpufreq-{index}" if old else f"cpufreq-cpu{cluster.cores[0]}"
+        names += [(name, len(cluster.table_hz) - 1)] if cluster.table_hz else []
+    if profile.release == "R36" and profile.gpu is not None:
+        node = posixpath.basename(gpu_paths(profile)[1])
+        names.append((f"devfreq-{node}", len(profile.gpu.opps) - 1))
+        made.add(
+            "/sys/devices/platform/soctherm-oc-event/hwmon/hwmon1", name="soctherm_oc",
+            oc1_event_cnt=0, oc2_event_cnt=0, oc3_event_cnt=0,
+        )  # fmt: skip
+    for number, (name, most) in enumerate(names):
+        at = f"/sys/class/thermal/cooling_device{number}"
+        made.add(at, type=name, cur_state=0, max_state=most)
+    for core in range(0 if profile.tree.compatible else profile.core_count):
+        at = f"{CPU}/cpu{core}/thermal_throttle"
+        made.add(at, core_throttle_count=0, package_throttle_count=0)
 
 
 def policy_path(cluster: Cluster) -> str:

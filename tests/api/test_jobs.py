@@ -272,6 +272,9 @@ def test_everything_that_is_shown_can_be_read(client, plant):
     assert cpu["steps_hz"] == sorted(1000 * int(khz) for khz in table)
     assert (cpu["floor_hz"], cpu["ceiling_hz"]) == (cpu["steps_hz"][0], cpu["steps_hz"][-1])
     assert board["cores"] == 6 and board["profile"] == board["power_model"] == "orin-nano"
+    assert {zone["zone"] for zone in board["temperatures"]} >= {"cpu-thermal", "tj-thermal"}
+    assert {"over_current_peak", "clock_below_limit"} <= {t["cause"] for t in board["throttling"]}
+    assert [gpu["gpu"] for gpu in board["gpu_load"]] == ["17000000.gpu"]
     governor = client.get("/v1/governor").json()
     assert governor["simulated"] is True
     spent = {one["name"]: one for one in governor["residency"]}

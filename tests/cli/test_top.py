@@ -59,6 +59,19 @@ def test_figures_stay_whole_however_narrow_it_is(width):
         assert "latency (this host) p50 / p99" in text and "orin-nano (simulated)" in text
 
 
+def test_heat_throttling_and_load_are_shown_where_they_are_known(monkeypatch):
+    health = {
+        "temperatures": [{"zone": "gpu", "celsius": None}, {"zone": "tj", "celsius": 71.6}],
+        "throttling": [{"cause": "throttled", "now": True}, {"cause": "oc1", "now": None}],
+        "gpu_load": [{"gpu": "ga10b", "share": 0.37}, {"gpu": "asleep", "share": None}],
+    }
+    monkeypatch.setitem(SNAPSHOT, "energy", {**SNAPSHOT["energy"], **health})
+    text = "\n".join(shown(132, 60))
+    for words in ("hottest: tj", "72 °C", "throttled", "load: ga10b", "37%"):
+        assert words in text
+    assert "oc1" not in text and "asleep" not in text and "hottest: gpu" not in text
+
+
 def test_power_that_is_not_known_is_a_word_and_no_figure(monkeypatch):
     real = {"board": {"name": "x86", "simulated": False}, "watts": None, "joules_per_mtuple": None}
     monkeypatch.setitem(SNAPSHOT, "energy", {**SNAPSHOT["energy"], **real})

@@ -45,6 +45,7 @@ def scraped(told):
     out = Exposition(DEVICE)
     api.metrics._energy(out, told)
     api.metrics._clocks(out, told)
+    api.metrics._health(out, told)
     return out.encode()[0].decode()
 
 
@@ -82,6 +83,18 @@ def test_what_a_meter_measures_needs_no_model(tmp_path):
     assert (told["input"]["rail"], told["input"]["joules"]) == ("psys", pytest.approx(10.0))
     assert told["input"]["covers"].startswith("everything on the platform's sensor")
     assert told["ledger"] is None, "shares of operators are modelled"
+
+
+def test_heat_is_shown_where_there_is_a_sensor_and_only_what_can_be_read(tmp_path):
+    with daemon(tmp_path, "orin-nano-r36") as (side, _):
+        (tmp_path / "tree/sys/class/thermal/thermal_zone2/temp").write_text("!")
+        side._clock.now += 10_000_000
+        told = status.status(side, side._clock.now)
+    text, metrics = "\n".join(render.lines(told)), scraped(told)
+    assert "heat: 48 °C (cpu-thermal)" in text
+    zone = 'edged_temperature_celsius{simulated="false",zone="'
+    assert f'{zone}cpu-thermal"}} 48.0' in metrics
+    assert f"{zone}cv0-thermal" not in metrics and "edged_throttle_events" not in metrics
 
 
 @pytest.mark.parametrize("policy", ["power_cap", "race_to_idle", "energy_budget"])

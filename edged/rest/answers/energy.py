@@ -80,6 +80,39 @@ class Writer(TypedDict, total=False):
     why: Annotated[str, Field("")]
 
 
+class Temperature(TypedDict, total=False):
+    """A thermal zone."""
+
+    zone: Required[Annotated[str, Field(examples=["cpu-thermal"])]]
+    celsius: Annotated[
+        float | None, Field(None, description="null: cannot be read now", examples=[48.5])
+    ]
+    trips: Annotated[
+        dict[str, float],
+        Field(
+            default_factory=dict,
+            description="Lowest trip point of each kind, °C",
+            examples=[{"passive": 99.0}],
+        ),
+    ]
+
+
+class Throttling(TypedDict, total=False):
+    """A cause of throttling; null where the board does not tell."""
+
+    cause: Required[Annotated[str, Field(examples=["over_current_peak"])]]
+    now: Annotated[bool | None, Field(None)]
+    since_boot: Annotated[bool | None, Field(None)]
+    events: Annotated[int | None, Field(None, description="Since boot")]
+
+
+class GpuLoad(TypedDict, total=False):
+    """Share of time in which a GPU works."""
+
+    gpu: Required[Annotated[str, Field(examples=["17000000.gpu"])]]
+    share: Annotated[float | None, Field(None, examples=[0.37])]
+
+
 class Board(TypedDict, total=False):
     """The board: detected hardware, meters and controls."""
 
@@ -105,6 +138,9 @@ class Board(TypedDict, total=False):
     ]
     switches: Annotated[list[Switch], Field(default_factory=list)]
     meters: Annotated[list[Meter], Field(default_factory=list)]
+    temperatures: Annotated[list[Temperature], Field(default_factory=list)]
+    throttling: Annotated[list[Throttling], Field(default_factory=list)]
+    gpu_load: Annotated[list[GpuLoad], Field(default_factory=list)]
     missing: Annotated[
         list[str], Field(default_factory=list, description="What cannot be read, with the reason")
     ]
