@@ -100,7 +100,9 @@ class HealthReader:
         self._found_us: int | None = None
         self._zones: list[tuple[str, str, tuple[tuple[str, float], ...]]] = []
         """Directory, name and trip points."""
-        self._sources: list[Callable[[int], list[Throttling]]] = []
+        self._events: dict[str, list[str]] = {}
+        self._cooling: dict[str, list[str]] = {}
+        self._bits: str | None = None
         self._gpus: list[tuple[str, Callable[[], float | None]]] = []
         self._firmware = None if simulated else Vcgencmd.find(sysfs)
         self._pi: tuple[int, list[Throttling]] | None = None
@@ -114,7 +116,7 @@ class HealthReader:
             self._found_us = now_us
         health = Health(
             tuple(Zone(name, celsius(self._sysfs, at), trips) for at, name, trips in self._zones),
-            tuple(found for source in self._sources for found in source(now_us)),
+            tuple(self._throttling(now_us)),
             tuple((name, load()) for name, load in self._gpus),
         )
         self._looked = (now_us, health)
@@ -128,25 +130,27 @@ class HealthReader:
         self._gpus = list(_gpus(sysfs))
         if not self._simulated and not tegra_gpu(sysfs):
             self._gpus += gpu_loads(sysfs)
-        events = [_over_current(sysfs), _thermal_events(sysfs)]
-        self._sources = [
-            lambda _, counted=counted: [_events(sysfs, *one) for one in counted.items()]
-            for counted in events if counted
-        ]  # fmt: skip
-        cooling = _cooling(sysfs)
-        self._sources.append(lambda _: [_cooled(sysfs, *one) for one in cooling.items()])
-        if self._clocks:
-            self._sources.append(lambda _: [_slowed(sysfs, self._clocks)])
-        bits = next(sysfs.glob(FIRMWARE), None)
-        if bits is not None or self._firmware is not None:
-            self._sources.append(lambda now_us: self._pi_bits(now_us, bits))
+        self._events = {**_over_current(sysfs), **_thermal_events(sysfs)}
+        self._cooling = _cooling(sysfs)
+        self._bits = next(sysfs.glob(FIRMWARE), None)
 
-    def _pi_bits(self, now_us: int, path: str | None) -> list[Throttling]:
-        if path is not None:
-            return pi_throttling(f"throttled={self._sysfs.get(path) or ''}")
+    def _throttling(self, now_us: int) -> Iterator[Throttling]:
+        for cause, paths in self._events.items():
+            yield _counted(self._sysfs, cause, paths)
+        for cause, paths in self._cooling.items():
+            yield _cooled(self._sysfs, cause, paths)
+        if self._clocks:
+            yield _slowed(self._sysfs, self._clocks)
+        yield from self._pi_bits(now_us)
+
+    def _pi_bits(self, now_us: int) -> list[Throttling]:
+        if self._bits is not None:
+            return pi_throttling(f"throttled={self._sysfs.get(self._bits) or ''}")
+        if self._firmware is None:
+            return []
         if self._pi is None or now_us - self._pi[0] >= ASK_US:
             try:
-                told = self._firmware.ask("get_throttled") if self._firmware else ""
+                told = self._firmware.ask("get_throttled")
             except FirmwareError:
                 told = ""
             self._pi = (now_us, pi_throttling(told))
@@ -224,7 +228,7 @@ def _thermal_events(sysfs: Sysfs) -> dict[str, list[str]]:
     return {cause: paths for cause, paths in found.items() if paths}
 
 
-def _events(sysfs: Sysfs, cause: str, paths: Sequence[str]) -> Throttling:
+def _counted(sysfs: Sysfs, cause: str, paths: Sequence[str]) -> Throttling:
     counts = [sysfs.get_int(path) for path in paths]
     known = [count for count in counts if count is not None and count >= 0]
     events = sum(known) if known else None

@@ -18,7 +18,7 @@ from edged.calibration import operating_points, site, workloads
 from edged.calibration.join_kernels import with_calibration
 from edged.calibration.operating_points import CalibrationLimits, OppCalibration, Site
 from edged.calibration.plot import outline
-from edged.calibration.power_meters import ZONES, hottest
+from edged.calibration.power_meters import hottest
 from edged.calibration.site import UNITS, WINDOW, Asked, calibrate_board
 from edged.calibration.workloads import SimulatedBench, VirtualClock
 from edged.cli import cli
@@ -33,6 +33,7 @@ from governors.board_tariffs import ModelTariff
 from governors.detect import detect
 from governors.energy import Provenance
 from governors.errors import TakenOver
+from governors.health import THERMAL
 from governors.meters.base import survey
 from governors.meters.sampler import Sampler
 from governors.meters.settings import MeterSettings
@@ -209,7 +210,7 @@ class Feels(SimulatedBench):
 
     def burst(self, beats):
         found = super().burst(beats)
-        self.hot += (self._board.sysfs.read_int(f"{ZONES}/thermal_zone0/temp") / 1000,)
+        self.hot += (self._board.sysfs.read_int(f"{THERMAL}/thermal_zone0/temp") / 1000,)
         return found
 
 

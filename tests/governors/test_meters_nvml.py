@@ -136,3 +136,22 @@ def test_a_gpu_that_fell_off_the_bus_is_a_gap(tmp_path):
     (reading,) = meter.read(0)
     assert (reading.watts, reading.joules) == (None, None)
     assert "Not Supported" in reading.problem
+
+
+def test_load_is_a_share_and_a_suspended_gpu_is_not_asked(tmp_path):
+    class Busy(Library):
+        class Rates:
+            gpu = 37
+
+        def nvmlDeviceGetUtilizationRates(self, handle):
+            self._answer(0)
+            return self.Rates
+
+    tree, library = Tree(), Busy()
+    tree.add("/sys/bus/pci/devices/0000:01:00.0/power", runtime_status="active")
+    sysfs = tree.plant(tmp_path)
+    ((name, read),) = nvml.gpu_loads(sysfs, library)
+    assert (name, read(), library.asked) == ("gpu-0", 0.37, 1)
+    (tmp_path / "sys/bus/pci/devices/0000:01:00.0/power/runtime_status").write_text("suspended\n")
+    assert (read(), library.asked) == (None, 1)
+    assert nvml.gpu_loads(sysfs, Library(driver=False)) == []
