@@ -334,8 +334,8 @@ class SimulatedBoard(Commands):
     def _warm(self, joules: float, us: int, gpu: bool) -> None:
         aim = AMBIENT_MC + THERMAL_K_PER_W * 1e3 * joules * 1e6 / us
         self._milli_c += (aim - self._milli_c) * (1 - math.exp(-us / 1e6 / THERMAL_S))
-        for zone in self.sysfs.list("/sys/class/thermal"):
-            at = f"/sys/class/thermal/{zone}"
+        for number in range(len(self.profile.tree.thermal_zones)):
+            at = f"/sys/class/thermal/thermal_zone{number}"
             kind = self.sysfs.peek(f"{at}/type")
             if kind.startswith("cv") or kind in layout.FAKE_ZONES:
                 continue
