@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from edged.expressions import casts, parse, times
+from edged.expressions import casts, parse, times, zoned
 from edged.expressions import types as t
 from edged.expressions.bind import Binder, call, fits, is_integer_literal
 from edged.expressions.tree import Const, Node, null_of
@@ -38,7 +38,9 @@ def operator(op: str) -> Callable[[Binder, Any], Node]:
 
 def arithmetic(b: Binder, op: str, left: Node, right: Node, what: str) -> Node:
     """+ - * / // % over numbers; + and - also over times."""
-    if any(n.type.kind in ("timestamp", "interval") for n in (left, right)):
+    if any(n.type == t.DATE for n in (left, right)):
+        return zoned.date_arithmetic(b, op, left, right, what)
+    if any(n.type.kind in ("instant", "timestamp", "interval") for n in (left, right)):
         return times.arithmetic(b, op, left, right, what)
     left, right = _nulls_typed(left, right)
     for n in (left, right):

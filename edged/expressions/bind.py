@@ -13,6 +13,7 @@ from edged.data.schema import Schema
 from edged.errors import ExpressionError
 from edged.expressions import casts, parse
 from edged.expressions import types as t
+from edged.expressions.stages import Slots
 from edged.expressions.tree import Call, Const, Node, null_of
 from edged.expressions.types import SqlType
 
@@ -26,8 +27,8 @@ class Binder:
     def __init__(self, schema: Schema, dispatch: Callable[[Binder, Any], Node]) -> None:
         self.schema, self.path = schema, ""
         self._dispatch = dispatch
-        self.derived: list[Call] = []
-        """Text computed before the kernel runs; column `len(schema) + i` is the i-th."""
+        self.slots = Slots(len(schema))
+        """Columns that are computed before the kernel runs."""
         self._count = 0
 
     def fail(self, problem: str, advice: str = "") -> NoReturn:
@@ -40,6 +41,27 @@ class Binder:
         if self._count > NODES_MAX:
             self.fail(f"the expression has more than {NODES_MAX} parts", "split it")
         return self._dispatch(self, node)
+
+    def derive(
+        self,
+        type: SqlType,
+        op: str,
+        args: Sequence[Node],
+        *,
+        extra: tuple[int | str | bytes, ...] = (),
+        nullable: bool | None = None,
+        fault: str = "",
+        attempt: bool = False,
+    ) -> Node:
+        """A function that makes a whole column before the kernel runs (`edged.expressions.stages`).
+
+        NULL where an operand is, unless `nullable` says otherwise.
+        """
+        null = any(a.nullable for a in args) if nullable is None else nullable
+        try:
+            return self.slots.derive(Call(type, null, op, tuple(args), extra), fault, attempt)
+        except ValueError as problem:
+            self.fail(str(problem))
 
     def cast(self, node: Node, to: SqlType, what: str) -> Node:
         """`node` converted implicitly to `to`; `meet` must allow the conversion."""

@@ -31,6 +31,7 @@ _NAMED: dict[Any, SqlType] = {
     _D.UBIGINT: t.UBIGINT,
     _D.FLOAT: t.FLOAT,
     _D.DOUBLE: t.DOUBLE,
+    _D.DATE: t.DATE,
     _D.TIMESTAMP: t.TIMESTAMP,
     _D.TIMESTAMPNTZ: t.TIMESTAMP,
     _D.TEXT: t.VARCHAR,
@@ -72,14 +73,6 @@ def attempted(node: Node) -> Node:
     return node
 
 
-def try_convert(value: Const, to: SqlType) -> Const:
-    """TRY_CAST of a string literal."""
-    try:
-        return cast_text(value, to)
-    except ValueError:
-        return null_of(to)
-
-
 def cast(node: Node, to: SqlType, what: str, explicit: bool = False) -> Node:
     """`node` as `to`.  Raises ValueError where there is no such conversion."""
     if node.type == to:
@@ -94,6 +87,12 @@ def cast(node: Node, to: SqlType, what: str, explicit: bool = False) -> Node:
         done = _convert(node, to)
         if done is not None:
             return done
+    if (node.type, to) == (t.DATE, t.TIMESTAMP):
+        if isinstance(node, Const):
+            return replace(node, type=to, literal=False)
+        return Call(to, node.nullable, "same", (node,))
+    if (node.type, to) == (t.TIMESTAMP, t.DATE):
+        return Call(to, node.nullable, "date_trunc", (node,), ("day",))
     _check(node.type, to)
     fault = f"a value is out of range of {to} in {what}" if _fails(node.type, to) else None
     return Call(to, node.nullable, "cast", (node,), (), fault)
@@ -114,6 +113,10 @@ def _check(a: SqlType, b: SqlType) -> None:
         ("timestamp", "int"): "; epoch_us(x) or epoch_ms(x) gives a number",
         ("timestamp", "float"): "; epoch(x) gives seconds",
         ("int", "timestamp"): "; make_timestamp(microseconds) makes a time",
+        ("instant", "timestamp"): "; x AT TIME ZONE 'UTC' makes a TIMESTAMP",
+        ("instant", "date"): "; x AT TIME ZONE 'UTC' makes a TIMESTAMP",
+        ("instant", "int"): "; epoch_us(x) gives a number",
+        ("date", "int"): "; epoch_us(x) gives a number",
         ("interval", "int"): "; epoch_us(x) gives a number",
     }.get((a.kind, b.kind), "")
     raise ValueError(f"CAST from {a} to {b} is not supported{advice}")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from edged.expressions import casts, parse
+from edged.expressions import casts, parse, text_casts
 from edged.expressions import types as t
-from edged.expressions.bind import Binder, call, compare, is_text_literal
+from edged.expressions.bind import Binder, call, compare
 from edged.expressions.tree import Call, Case, Const, Node, Try, null_of
 
 
@@ -89,14 +89,7 @@ def cast(b: Binder, node: Any, attempt: bool = False) -> Node:
         )
     if node.args.get("format") is not None or node.args.get("action") is not None:
         b.fail(f"{what}: CAST takes no FORMAT")
-    try:
-        arg = b.bind(node.this)
-        if attempt and isinstance(arg, Const) and is_text_literal(arg):
-            return casts.try_convert(arg, to)
-        done = casts.cast(arg, to, what, explicit=True)
-    except ValueError as problem:
-        b.fail(f"{problem} in {what}")
-    return casts.attempted(done) if attempt and done != arg else done
+    return text_casts.cast(b, b.bind(node.this), to, what, attempt)
 
 
 def try_cast(b: Binder, node: Any) -> Node:

@@ -26,6 +26,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from edged.data.schema import TIMESTAMP
 from edged.expressions import types as t
 from edged.expressions.emit import Emitter
 from edged.expressions.plugin_functions import plugin_imports
@@ -46,6 +47,8 @@ from numba import boolean, float32, float64, int64, njit, uint64
 from edged.expressions import runtime_time as time
 from edged.expressions.intrinsics import *
 from edged.expressions.runtime import *
+from edged.expressions.runtime_number import *
+from edged.expressions.runtime_strptime import *
 from edged.expressions.runtime_text import *
 """
 
@@ -126,7 +129,7 @@ def store(type: t.SqlType, target: str, name: str) -> str:
     assert type.dtype is not None
     if type.kind == "bool":
         return f"store_uint8({target}, i, 1 if {name} else 0)"
-    kind = "int64" if type.kind == "timestamp" else type.dtype.name
+    kind = "int64" if type.dtype is TIMESTAMP else type.dtype.name
     return f"store_{kind}({target}, i, {name})"
 
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from edged.data.schema import TIMESTAMP
 from edged.expressions import ops
 from edged.expressions.literals import US_PER_MONTH
+from edged.expressions.made import ZERO
 from edged.expressions.tree import Call, Case, ColumnRef, Const, Node, Try
 from edged.expressions.types import SqlType
 from kernels.cpu.columns import COLUMN
@@ -102,7 +104,7 @@ class Emitter:
         return NodeValue(constant(node))
 
     def _null(self, type: SqlType) -> NodeValue:
-        return NodeValue(ops.ZERO[type.carry], "True", "0" if type.variable else "")
+        return NodeValue(ZERO[type.carry], "True", "0" if type.variable else "")
 
     def _address(self, index: int, part: int) -> str:
         name = f"column{index}_{part}"
@@ -123,7 +125,7 @@ class Emitter:
         if node.type.kind == "bool":
             return NodeValue(self.let(f"load_uint8({values}, i) != 0"), null)
         assert node.type.dtype is not None
-        kind = "int64" if node.type.kind == "timestamp" else node.type.dtype.name
+        kind = "int64" if node.type.dtype is TIMESTAMP else node.type.dtype.name
         return NodeValue(self.let(f"load_{kind}({values}, i)"), null)
 
     def either(self, nulls: list[str]) -> str:
@@ -142,19 +144,23 @@ class Emitter:
         if null == "True":
             return self._null(node.type)
         made = ops.render(node, [(a.name, a.size) for a in args])
-        if made.pair:
+        size = ""
+        if made.text:
+            pair = self.let(made.value, "p")
+            name, size, bad = self.let(f"{pair}[0]"), self.let(f"{pair}[1]", "z"), made.bad
+        elif made.pair:
             pair = self.let(made.value, "p")
             name, bad = self.let(f"{pair}[0]"), f"{pair}[1]"
         else:
             name = self.let(made.value)
             bad = made.bad.replace("$", name)
-        if bad and node.type.kind == "timestamp":
+        if bad and node.type.kind in ("timestamp", "instant"):
             bad = f"({bad}) | time.out_of_range({name})"
-        if bad and node.op == "try_cast":
+        if bad and node.op.startswith("try_"):
             return NodeValue(name, self.let(bad if null == "False" else f"{null} | ({bad})", "n"))
         if bad and node.fault is not None:
             self._fault(bad if null == "False" else f"({bad}) & (not {null})", node.fault)
-        return NodeValue(name, null)
+        return NodeValue(name, null, size)
 
     def _fault(self, bad: str, message: str) -> None:
         if message not in self.faults and len(self.faults) < FAULTS_MAX:
@@ -253,6 +259,15 @@ class Emitter:
             return f"(not {value.name})"
         return f"(not ({value.name} | {value.null}))"
 
+    def _staged(self, node: Call) -> NodeValue:
+        """A derived column, with its errors and those of its operands (`stages.Slots.derive`)."""
+        for operand in node.args[1 + int(node.extra[0]) :]:
+            self.emit(operand)
+        value = self.emit(node.args[0])
+        if node.fault is not None:
+            self._fault(self.emit(node.args[1]).name, node.fault)
+        return value
+
     def _is_null(self, node: Call) -> NodeValue:
         return NodeValue(self.let(self.emit(node.args[0]).null))
 
@@ -303,6 +318,7 @@ def constant(node: Const) -> str:
 
 
 _SPECIAL = {
+    "staged": Emitter._staged,
     "and": Emitter._kleene,
     "or": Emitter._kleene,
     "is_null": Emitter._is_null,

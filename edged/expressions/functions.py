@@ -13,19 +13,19 @@ from typing import Any
 
 from sqlglot import exp
 
-from edged.expressions import parse, text, times
+from edged.expressions import parse, regexps, text, time_formats, times
 from edged.expressions import types as t
+from edged.expressions.arguments import Handler, bound
 from edged.expressions.arithmetic import arithmetic, bits
 from edged.expressions.bind import Binder, call
 from edged.expressions.tree import Call, Const, Node, null_of
 from governors.registry import Registry
 
-Handler = Callable[[Binder, list[Any], str], Node]
 FUNCTIONS: Registry[Handler] = Registry("edged.functions", __name__, "function")
 """Every function by DuckDB's name; plug-ins add theirs (`edged.expressions.plugin_functions`)."""
 
-_IGNORED = {"ignore_nulls", "safe", "coalesce", "scale", "position", "big_int"}
-"""Arguments that sqlglot sets by itself, or that `_call_of` reads."""
+_IGNORED = {"ignore_nulls", "safe", "coalesce", "big_int"}
+"""Arguments that sqlglot sets by itself."""
 
 _RENAMED = {
     "bitwisexor": "xor", "timestamptrunc": "date_trunc", "datetrunc": "date_trunc",
@@ -34,7 +34,10 @@ _RENAMED = {
     "dayofyear": "doy", "weekofyear": "week", "startswith": "starts_with", "prefix": "starts_with",
     "endswith": "ends_with", "suffix": "ends_with", "power": "pow", "ceiling": "ceil",
     "len": "length", "char_length": "length", "character_length": "length", "datepart": "date_part",
-    "ucase": "upper", "lcase": "lower", "substr": "substring", "dpipe": "||", "logarithm": "log",
+    "ucase": "upper", "lcase": "lower", "substr": "substring", "splitpart": "split_part",
+    "concatws": "concat_ws", "timetostr": "strftime", "strtotime": "strptime",
+    "todays": "to_days", "datediff": "date_diff", "instr": "strpos", "dpipe": "||",
+    "logarithm": "log",
 }  # fmt: skip
 
 
@@ -44,23 +47,55 @@ def _call_of(node: Any) -> tuple[str, list[Any]]:
         name = node.name.lower()
         return _RENAMED.get(name, name), list(node.expressions)
     name = type(node).__name__.lower()
-    if isinstance(node, exp.UnixToTime) and node.args["scale"].name == "3":
-        name = "epoch_ms"
-    if isinstance(node, exp.Trim) and str(node.args.get("position")) in ("LEADING", "TRAILING"):
-        name = "ltrim" if str(node.args["position"]) == "LEADING" else "rtrim"
+    if type(node) in _SHAPES:
+        name, keys = _SHAPES[type(node)](node)
+    else:
+        keys = [key for key in node.arg_types if key not in _IGNORED]
     args: list[Any] = []
-    for key in node.arg_types:
+    for key in keys:
         value = node.args.get(key)
-        if value is not None and value is not False and key not in _IGNORED:
+        if value is not None and not isinstance(value, bool):
             args.extend(value if isinstance(value, list) else [value])
     return _RENAMED.get(name, name), args
+
+
+def _trim_name(node: Any) -> str:
+    side = str(node.args.get("position"))
+    return {"LEADING": "ltrim", "TRAILING": "rtrim"}.get(side, "trim")
+
+
+def _unix_name(node: Any) -> str:
+    scale = node.args.get("scale")
+    return {"3": "epoch_ms", "6": "make_timestamp"}.get(scale.name if scale else "", "to_timestamp")
+
+
+_SHAPES: dict[Any, Callable[[Any], tuple[str, list[str]]]] = {
+    exp.UnixToTime: lambda n: (_unix_name(n), ["this"]),
+    exp.Trim: lambda n: (_trim_name(n), ["this", "expression"]),
+    exp.Pad: lambda n: (
+        "lpad" if n.args.get("is_left") else "rpad", ["this", "expression", "fill_pattern"]
+    ),
+    exp.SHA2: lambda n: (f"sha{n.args['length'].name}", ["this"]),
+    exp.RegexpLike: lambda n: ("regexp_matches", ["this", "expression", "flag"]),
+    exp.RegexpFullMatch: lambda n: ("regexp_full_match", ["this", "expression", "options"]),
+    exp.RegexpExtract: lambda n: (
+        "regexp_extract", ["this", "expression", "group", "parameters"]
+    ),
+    exp.RegexpReplace: lambda n: (
+        "regexp_replace", ["this", "expression", "replacement", "modifiers"]
+    ),
+    exp.DateDiff: lambda n: ("date_diff", ["unit", "expression", "this"]),
+    exp.DateBin: lambda n: ("time_bucket", ["this", "expression", "unit"]),
+    exp.StrPosition: lambda n: ("strpos", ["this", "substr"]),
+}  # fmt: skip
+"""Name, and keys of the arguments in DuckDB's order, of classes whose own order is another."""
 
 
 def bind_call(b: Binder, node: Any) -> Node:
     """A function call, typed; refused where edged has no such function."""
     what = parse.excerpt(node)
     if isinstance(node, (exp.Like, exp.Escape, exp.ILike)):
-        return _like(b, node, what)
+        return text.like(b, node, what)
     if not isinstance(node, (exp.Func, exp.DPipe)) or isinstance(node, (exp.AggFunc, exp.Window)):
         b.fail(f"{what} is not supported", "an expression works on one row's columns")
     name, args = _call_of(node)
@@ -73,15 +108,8 @@ def bind_call(b: Binder, node: Any) -> Node:
     return handler(b, args, what)
 
 
-def _bound(b: Binder, args: Sequence[Any], what: str, least: int, most: int) -> list[Node]:
-    if not least <= len(args) <= most:
-        count = str(least) if least == most else f"{least} to {most}"
-        b.fail(f"{what} takes {count} arguments, not {len(args)}")
-    return [b.bind(a) for a in args]
-
-
 def _numbers(b: Binder, args: Sequence[Any], what: str, least: int, most: int) -> list[Node]:
-    nodes = _bound(b, args, what, least, most)
+    nodes = bound(b, args, what, least, most)
     for n in nodes:
         if not n.type.numeric and n.type != t.NULL:
             b.fail(f"{what} takes numbers, not {n.type}", "CAST it")
@@ -173,15 +201,23 @@ def _named(name: str) -> Handler:
 
 
 def _pi(b: Binder, args: list[Any], what: str) -> Node:
-    _bound(b, args, what, 0, 0)
+    bound(b, args, what, 0, 0)
     return Const(t.DOUBLE, False, repr(math.pi))
+
+
+def _bit_count(b: Binder, args: list[Any], what: str) -> Node:
+    (x,) = bound(b, args, what, 1, 1)
+    x = null_of(t.BIGINT) if x.type == t.NULL else x
+    if not x.type.integer:
+        b.fail(f"{what} takes integers, not {x.type}", "CAST it")
+    return call(t.TINYINT, "bit_count", x)
 
 
 def _extreme(op: str) -> Handler:
     """greatest and least; NULLs are ignored, NaN is the greatest."""
 
     def handler(b: Binder, args: list[Any], what: str) -> Node:
-        nodes = _bound(b, args, what, 1, 1_000)
+        nodes = bound(b, args, what, 1, 1_000)
         kind, nodes = b.unify(nodes, what)
         if kind in (t.NULL, t.HUGEINT):
             b.fail(f"{what} has no type that a column can have", "CAST its arguments")
@@ -194,7 +230,7 @@ def _extreme(op: str) -> Handler:
 
 def _binary(op: str) -> Handler:
     def handler(b: Binder, args: list[Any], what: str) -> Node:
-        left, right = _bound(b, args, what, 2, 2)
+        left, right = bound(b, args, what, 2, 2)
         return (bits if op == "xor" else arithmetic)(b, op, left, right, what)
 
     return handler
@@ -202,7 +238,7 @@ def _binary(op: str) -> Handler:
 
 def _length(op: str, takes: t.SqlType) -> Handler:
     def handler(b: Binder, args: list[Any], what: str) -> Node:
-        (x,) = _bound(b, args, what, 1, 1)
+        (x,) = bound(b, args, what, 1, 1)
         x = null_of(takes) if x.type == t.NULL else x
         if x.type != takes:
             b.fail(f"{what} takes {takes}, not {x.type}")
@@ -215,7 +251,7 @@ def _affix(op: str) -> Handler:
     """starts_with, ends_with, contains."""
 
     def handler(b: Binder, args: list[Any], what: str) -> Node:
-        nodes = _bound(b, args, what, 2, 2)
+        nodes = bound(b, args, what, 2, 2)
         nodes = [null_of(t.VARCHAR) if n.type == t.NULL else n for n in nodes]
         for n in nodes:
             if n.type != t.VARCHAR:
@@ -223,21 +259,6 @@ def _affix(op: str) -> Handler:
         return call(t.BOOLEAN, op, *nodes)
 
     return handler
-
-
-def _like(b: Binder, node: Any, what: str) -> Node:
-    if not isinstance(node, exp.Like):
-        b.fail(f"{what}: only LIKE without ESCAPE is supported", "or lower(x) LIKE ...")
-    subject, pattern = b.bind(node.this), b.bind(node.expression)
-    if not isinstance(pattern, Const) or pattern.type not in (t.VARCHAR, t.NULL):
-        b.fail(f"{what}: LIKE takes a pattern that is a string literal", "or use starts_with")
-    if subject.type not in (t.VARCHAR, t.NULL):
-        b.fail(f"{what}: LIKE takes a string, not {subject.type}")
-    if subject.type == t.NULL or pattern.value is None:
-        return null_of(t.BOOLEAN)
-    assert isinstance(pattern.value, bytes)
-    test = text.like(subject, pattern.value)
-    return call(t.BOOLEAN, "not", test) if node.args.get("negate") else test
 
 
 def _unit_first(use: Callable[[Binder, str, Node, str], Node]) -> Handler:
@@ -255,7 +276,7 @@ def _unit_first(use: Callable[[Binder, str, Node, str], Node]) -> Handler:
 
 def _time(use: Callable[[Binder, Node, str], Node]) -> Handler:
     def handler(b: Binder, args: list[Any], what: str) -> Node:
-        (x,) = _bound(b, args, what, 1, 1)
+        (x,) = bound(b, args, what, 1, 1)
         return use(b, x, what)
 
     return handler
@@ -266,8 +287,16 @@ def _part(name: str) -> Handler:
 
 
 def _bucket(b: Binder, args: list[Any], what: str) -> Node:
-    width, x = _bound(b, args, what, 2, 2)
-    return times.bucket(b, width, x, what)
+    if len(args) == 3 and isinstance(args[2], exp.Var):
+        args[2] = exp.column(args[2].name)  # sqlglot takes a column here for a unit
+    width, x, *origin = bound(b, args, what, 2, 3)
+    return times.bucket(b, width, x, origin[0] if origin else None, what)
+
+
+def _difference(b: Binder, args: list[Any], what: str) -> Node:
+    if len(args) != 3 or not (isinstance(args[0], exp.Var) or args[0].is_string):
+        b.fail(f"{what} takes a unit in quotes and two times")
+    return times.difference(b, args[0].name, b.bind(args[1]), b.bind(args[2]), what)
 
 
 _BUILT_IN: dict[str, Handler] = {
@@ -288,6 +317,7 @@ _BUILT_IN: dict[str, Handler] = {
     "trunc": _round("trunc"),
     "mod": _binary("mod"),
     "xor": _binary("xor"),
+    "bit_count": _bit_count,
     "isnan": _test("isnan"),
     "isinf": _test("isinf"),
     "isfinite": _test("isfinite"),
@@ -310,8 +340,16 @@ _BUILT_IN: dict[str, Handler] = {
     "epoch_us": _time(times.epoch_us),
     "epoch_ms": _time(times.epoch_ms),
     "make_timestamp": _time(times.make_timestamp),
+    "to_timestamp": _time(times.of_seconds(t.TIMESTAMPTZ)),
+    "to_seconds": _time(times.of_seconds(t.INTERVAL)),
+    "to_minutes": _time(times.length("minute")),
+    "to_hours": _time(times.length("hour")),
+    "to_days": _time(times.length("day")),
+    "date_diff": _difference,
     "time_bucket": _bucket,
-    **{f: text.binder(f) for f in text.FUNCTIONS},
+    **text.FUNCTIONS,
+    **regexps.FUNCTIONS,
+    **time_formats.FUNCTIONS,
 }  # fmt: skip
 """By DuckDB's name; aliases are in `_RENAMED`."""
 

@@ -7,7 +7,16 @@ from typing import Any
 
 from sqlglot import exp
 
-from edged.expressions import arithmetic, choices, conditions, functions, literals, parse, times
+from edged.expressions import (
+    arithmetic,
+    choices,
+    conditions,
+    functions,
+    literals,
+    parse,
+    times,
+    zoned,
+)
 from edged.expressions import types as t
 from edged.expressions.bind import Binder, fits
 from edged.expressions.tree import ColumnRef, Const, Node, null_of
@@ -79,6 +88,7 @@ HANDLERS: dict[Any, Callable[[Binder, Any], Node]] = {
     exp.TryCast: choices.try_cast,
     exp.Try: choices.attempted,
     exp.Interval: times.interval,
+    exp.AtTimeZone: zoned.at_time_zone,
 }
 """Handler by class; functions are in `functions.FUNCTIONS`."""
 

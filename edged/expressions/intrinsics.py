@@ -142,3 +142,13 @@ ceil_float32, ceil_float64 = _rounding("ceil", *_F32), _rounding("ceil", *_F64)
 trunc_float32, trunc_float64 = _rounding("trunc", *_F32), _rounding("trunc", *_F64)
 round_float32, round_float64 = _rounding("round", *_F32), _rounding("round", *_F64)
 rint_float64 = _rounding("rint", *_F64)
+
+
+@instruction
+def bit_count(typingctx: Any, x: Any) -> Any:
+    """Bits that are set in a uint64."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.ctpop(args[0])
+
+    return types.int64(types.uint64), codegen

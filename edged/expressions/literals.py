@@ -128,6 +128,10 @@ def convert(value: Const, to: SqlType) -> Const:
     text = value.value.decode()
     if to.kind == "timestamp":
         return Const(to, False, timestamp(text))
+    if to.kind == "date":
+        if not re.fullmatch(r"\d{4}-\d{1,2}-\d{1,2}", text):
+            raise ValueError(f"'{text}' is not a date: YYYY-MM-DD")
+        return Const(to, False, timestamp(text))
     if to.kind == "interval":
         months, us = interval(text)
         return Const(to, False, us, months=months)

@@ -6,35 +6,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from edged.expressions import literals
+from edged.expressions import literals, text_ops
 from edged.expressions import types as t
+from edged.expressions.made import ZERO, Made, Operand
 from edged.expressions.plugin_functions import PLUGIN, alias
 from edged.expressions.tree import Call
 from edged.expressions.types import SqlType
-
-ZERO = {
-    "int64": "0",
-    "uint64": "uint64(0)",
-    "float32": "float32(0.0)",
-    "float64": "0.0",
-    "boolean": "False",
-    "text": "0",
-}
-"""A placeholder value of each carrying type, for NULLs."""
-
-Operand = tuple[str, str]
-"""A variable, and the variable of a text's size."""
-
-
-@dataclass(frozen=True, slots=True)
-class Made:
-    """An operation's value; with `pair`, a tuple of value and error flag."""
-
-    value: str
-    bad: str = ""
-    pair: bool = False
 
 
 def render(node: Call, operands: Sequence[Operand]) -> Made:
@@ -46,22 +24,27 @@ def render(node: Call, operands: Sequence[Operand]) -> Made:
         return Made(comparison(node.op, kinds, operands))
     if node.op in ("cast", "try_cast"):
         return _cast(names[0], node.args[0].type, node.type)
+    if node.op in text_ops.OPS:
+        return text_ops.render(node, operands)
     if node.op in _TEXT:
         flat = ", ".join(f"{name}, {size}" for name, size in operands)
         return Made(f"text_{_TEXT[node.op]}({flat})")
     if node.op == PLUGIN:
         return Made(f"{node.type.carry}({alias(node)}({', '.join(names)}))")
+    if node.op == "bit_count":
+        masked = f"{names[0]} & {kind.high if kind.kind == 'uint' else 2 * kind.high + 1}"
+        return Made(f"bit_count(uint64({names[0] if kind.bits == 64 else masked}))")
     if node.op == "strlen":
         return Made(operands[0][1])
     if node.op in _TIME:
-        return _time(node, names)
+        return _time(node, operands)
     if node.op in _MATH:
         return Made(_MATH[node.op].format(*names, kind=kind.carry))
     family = _FLOAT if kind.real else _UNSIGNED if kind == t.UBIGINT else _INTEGER
     return family(node.op, kind, names)
 
 
-_BY_ARGUMENT = ("sign", "abs", "not", "invert", "isnan", "isinf", "isfinite")
+_BY_ARGUMENT = ("bit_count", "sign", "abs", "not", "invert", "isnan", "isinf", "isfinite")
 _COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 _TEXT = {
     "starts_with": "starts",
@@ -251,11 +234,12 @@ def _to_integer(a: str, source: SqlType, to: SqlType) -> Made:
 
 _TIME = (
     "part", "date_trunc", "epoch", "epoch_us", "epoch_ms", "interval_ms", "make_timestamp",
-    "add_months", "bucket",
+    "add_months", "bucket", "bucket_at", "to_utc", "to_local", "seconds_us", "ordinal", "same",
 )  # fmt: skip
 
 
-def _time(node: Call, names: Sequence[str]) -> Made:
+def _time(node: Call, operands: Sequence[Operand]) -> Made:
+    names = [name for name, _ in operands]
     a, extra = names[0], node.extra
     if node.op == "part":
         return Made(f"time.{extra[0]!s}({a})")
@@ -264,14 +248,29 @@ def _time(node: Call, names: Sequence[str]) -> Made:
     simple = {
         "epoch": Made(f"float64({a}) / 1000000.0"),
         "epoch_us": Made(a),
+        "same": Made(a),
         "epoch_ms": Made(f"time.milliseconds({a})"),
         "interval_ms": Made(f"div_int64({a}, 1000)"),
     }
     if node.op in simple:
         return simple[node.op]
+    if node.op == "ordinal":
+        return _ordinal(str(extra[0]), a)
+    if node.op in ("to_utc", "to_local"):
+        table = ", ".join(operands[1])
+        return Made(f"time.zone_shift({a}, {table}, {node.op == 'to_utc'})", pair=True)
+    if node.op == "bucket_at":
+        return Made(f"time.bucket_at({a}, {names[1]}, {int(extra[0]):d})", pair=True)
     args = ", ".join((a, *(f"{int(x):d}" for x in extra)))
     function = "smul" if node.op == "make_timestamp" else f"time.{node.op}"
     return Made(f"{function}({args})", pair=True)
+
+
+def _ordinal(unit: str, a: str) -> Made:
+    """The number of a time's unit, counted from a fixed one."""
+    if unit in literals.MONTHS:
+        return Made(f"time.ordinal_months({a}, {literals.MONTHS[unit]:d})")
+    return Made(f"time.ordinal_fixed({a}, {literals.FIXED_US[unit]:d})")
 
 
 def _trunc(unit: str, a: str) -> Made:

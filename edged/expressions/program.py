@@ -10,10 +10,9 @@ counted; the first error's message and event time are kept.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
 from typing import Any, TypeVar
 
 import numpy as np
@@ -23,19 +22,16 @@ from edged.data.columns import Array, Batch, Column, address
 from edged.data.gather import take
 from edged.data.schema import Field, Schema
 from edged.data.scratch import Scratch
-from edged.data.workers import PARALLEL_ROWS, Workers
+from edged.data.workers import Workers
 from edged.errors import ExpressionError
-from edged.expressions import cache, codegen, parse, text, tree
+from edged.expressions import codegen, parse, stage_plan, tree
 from edged.expressions import types as t
 from edged.expressions.bind import Binder
 from edged.expressions.emit import TooDeep
 from edged.expressions.handlers import dispatch
-from edged.expressions.tree import Call, Node
-from kernels.cpu import collect
-from kernels.cpu.columns import COLUMN
-
-_Addresses = npt.NDArray[np.int64]
-
+from edged.expressions.kernel_run import Addresses, Loaded, StageRun, TreeKernel, ranges
+from edged.expressions.stage_plan import Stages
+from edged.expressions.tree import Node
 
 _Given = TypeVar("_Given")
 _Made = TypeVar("_Made")
@@ -55,7 +51,7 @@ class Predicate:
 
     schema: Schema
     source: codegen.KernelSource
-    derived: tuple[Call, ...]
+    stages: Stages
 
     @classmethod
     def of(cls, path: str, sql: object, schema: Schema) -> Predicate:
@@ -64,7 +60,11 @@ class Predicate:
         binder.path = path
         bound = _shallow(path, binder.condition, parse.parse(path, sql))
         source = _shallow(path, codegen.predicate, bound)
-        return cls(schema, source, tuple(binder.derived))
+        return cls(schema, source, _shallow(path, _stages, binder))
+
+    def generated(self) -> tuple[str, ...]:
+        """The sources of its kernels."""
+        return (*self.stages.texts, self.source.text)
 
     def build(self, child: bool = True) -> Selector:
         """The running form, its kernel compiled (in a child process, or here)."""
@@ -79,7 +79,7 @@ class Projection:
     output: Schema
     trees: tuple[Node, ...]
     source: codegen.KernelSource
-    derived: tuple[Call, ...]
+    stages: Stages
 
     @classmethod
     def of(cls, path: str, columns: Mapping[str, object], schema: Schema) -> Projection:
@@ -94,7 +94,12 @@ class Projection:
             trees.append(bound)
         computed = [n for n in trees if not isinstance(n, tree.ColumnRef)]
         source = _shallow(path, codegen.projection, computed)
-        return cls(schema, Schema.of(fields), tuple(trees), source, tuple(binder.derived))
+        done = _shallow(path, _stages, binder)
+        return cls(schema, Schema.of(fields), tuple(trees), source, done)
+
+    def generated(self) -> tuple[str, ...]:
+        """The sources of its kernels."""
+        return (*self.stages.texts, self.source.text)
 
     def passed(self) -> dict[str, str]:
         """Unchanged input columns: output name to input name."""
@@ -114,6 +119,7 @@ def _field(path: str, name: str, node: Node) -> Field:
     if node.type.dtype is None:
         advice = {
             t.NULL: "CAST(NULL AS its type)",
+            t.DATE: "CAST it to TIMESTAMP or VARCHAR",
             t.INTERVAL: "epoch_us(...) converts it to a number",
             t.HUGEINT: "CAST it to UBIGINT or DOUBLE",
         }[node.type]
@@ -121,37 +127,22 @@ def _field(path: str, name: str, node: Node) -> Field:
     return Field(name, node.type.dtype, node.nullable)
 
 
-class _Runner:
-    """Common part of selectors and projectors: literals, input addresses, error counters."""
+def _stages(binder: Binder) -> Stages:
+    return stage_plan.plan(binder.slots, len(binder.schema))
 
-    def __init__(self, source: codegen.KernelSource, derived: Sequence[Call], child: bool) -> None:
-        self._kernel = cache.kernel(source.text, child)
+
+class _Runner:
+    """Common part of selectors and projectors: the stages before the kernel, error counters."""
+
+    def __init__(self, source: codegen.KernelSource, before: Stages, child: bool) -> None:
+        self._before = StageRun(before, child)
         self._faults = source.faults
-        self._derived = derived
-        self._scratch = Scratch()
-        self._texts = [np.frombuffer(bytearray(b or b"\0"), np.uint8) for b in source.literals]
-        self._literals = np.zeros((len(self._texts), 2), np.int64)
-        for k, literal in enumerate(source.literals):
-            self._literals[k] = address(self._texts[k]), len(literal)
         self.errors = 0
         """Rows dropped because of an error."""
         self.first_error = ""
         """Message of the first error."""
         self.first_row = -1
         """Row of the first error in its batch; -1: none."""
-
-    def _inputs(self, batch: Batch) -> tuple[list[Column], _Addresses]:
-        """The derived columns, and the addresses of all columns including them."""
-        if not self._derived:
-            return [], batch.addresses()
-        made = text.evaluate(self._derived, batch)
-        table = np.zeros((len(made), len(COLUMN)), np.int64)
-        for i, column in enumerate(made):
-            assert column.offsets is not None
-            table[i, COLUMN.values] = address(column.values)
-            table[i, COLUMN.offsets] = address(column.offsets)
-            table[i, COLUMN.valid] = 0 if column.valid is None else address(column.valid)
-        return made, np.concatenate([batch.addresses(), table])
 
     def _note(self, count: int, rows: Callable[[], Array], fault: int) -> None:
         """Count errors; `rows` returns their rows, the first one first."""
@@ -184,39 +175,36 @@ class FirstError:
         }
 
 
-def _ranges(rows: int, workers: Workers) -> list[tuple[int, int]]:
-    parts = workers.count if rows >= PARALLEL_ROWS else 1
-    edges = [rows * k // parts for k in range(parts + 1)]
-    return list(pairwise(edges))
-
-
-_NO_OUTPUTS: _Addresses = np.zeros((0, 4), np.int64)
+_NO_OUTPUTS: Addresses = np.zeros((0, 4), np.int64)
 
 
 class Selector(_Runner):
     """Finds the rows of a batch where a predicate is TRUE."""
 
     def __init__(self, plan: Predicate, child: bool) -> None:
-        super().__init__(plan.source, plan.derived, child)
+        super().__init__(plan.source, plan.stages, child)
+        self._loaded = Loaded(plan.source, child)
+        self._kernel = self._loaded.call
+        self._scratch = Scratch()
 
     def select(self, batch: Batch, workers: Workers) -> npt.NDArray[np.int64]:
         """The kept rows in order; valid until the next call."""
         flags = self._scratch.get("flags", batch.rows, np.uint8)
         rows = self._scratch.get("rows", batch.rows + 1, np.int64)
-        made, table = self._inputs(batch)
-        ranges = _ranges(batch.rows, workers)
-        notes = np.zeros((len(ranges), 2), np.int64)
+        columns, table = self._before.columns(batch, workers)
+        parts = ranges(batch.rows, workers)
+        notes = np.zeros((len(parts), 2), np.int64)
         calls = [
             partial(
-                self._kernel, table, self._literals, _NO_OUTPUTS, start, stop,
+                self._kernel, table, self._loaded.literals, _NO_OUTPUTS, start, stop,
                 address(flags), address(rows), notes[k],
             )
-            for k, (start, stop) in enumerate(ranges)
+            for k, (start, stop) in enumerate(parts)
         ]  # fmt: skip
         counts = workers.run(calls)
-        del made
+        del columns  # the kernel has read them
         kept = counts[0]
-        for (start, _), count in zip(ranges[1:], counts[1:], strict=True):
+        for (start, _), count in zip(parts[1:], counts[1:], strict=True):
             rows[kept : kept + count] = rows[start : start + count]
             kept += count
         for errors, flag in notes:
@@ -228,79 +216,28 @@ class Projector(_Runner):
     """Computes the output columns of batches."""
 
     def __init__(self, plan: Projection, child: bool) -> None:
-        super().__init__(plan.source, plan.derived, child)
+        super().__init__(plan.source, plan.stages, child)
         self._plan = plan
-        self._fallible = plan.source.fallible
-        self._computed = any(not isinstance(n, tree.ColumnRef) for n in plan.trees)
+        self._computed = [n for n in plan.trees if not isinstance(n, tree.ColumnRef)]
+        self._kernel = TreeKernel(self._computed, plan.source, child)
+        self._scratch = Scratch()
 
     def project(self, batch: Batch, workers: Workers) -> Batch:
         """The output batch without the rows in error; valid until the next call."""
-        made, table = self._inputs(batch)
-        columns = [*batch.columns, *made]
+        columns, table = self._before.columns(batch, workers)
+        wrong = None
+        made: Iterator[Column] = iter(())
+        if self._computed:
+            raw, flags = self._kernel.run(table, batch.rows, workers)
+            wrong = flags if self._plan.source.fallible and flags.any() else None
+            made = (self._kernel.collected(k, c, wrong) for k, c in enumerate(raw))
         outputs = [
-            columns[n.index] if isinstance(n, tree.ColumnRef) else self._output(k, n, batch.rows)
-            for k, n in enumerate(self._plan.trees)
-        ]
-        if not self._computed:
-            return Batch(self._plan.output, batch.rows, tuple(outputs))
-        flags = self._scratch.get("flags", batch.rows, np.uint8)
-        self._run(batch.rows, table, outputs, flags, workers)
-        rows = np.flatnonzero(flags == 0) if self._fallible and flags.any() else None
-        outputs = [
-            self._collect(k, c, rows, flags)
-            if n.type.variable and not isinstance(n, tree.ColumnRef)
-            else c
-            for k, (n, c) in enumerate(zip(self._plan.trees, outputs, strict=True))
+            columns[n.index] if isinstance(n, tree.ColumnRef) else next(made)
+            for n in self._plan.trees
         ]
         done = Batch(self._plan.output, batch.rows, tuple(outputs))
-        if rows is None:
+        if wrong is None:
             return done
-        wrong = np.flatnonzero(flags)
-        self._note(wrong.size, lambda: wrong, int(flags[wrong[0]]))
-        return take(done, rows, self._scratch, "good", workers)
-
-    def _output(self, k: int, node: Node, rows: int) -> Column:
-        """Memory of a computed column; a text's values and offsets hold addresses and sizes."""
-        valid = self._scratch.get(f"{k}.valid", rows, np.uint8) if node.nullable else None
-        if node.type.variable:
-            places = self._scratch.get(f"{k}.places", rows, np.int64)
-            return Column(places, valid, self._scratch.get(f"{k}.sizes", rows, np.int64))
-        assert node.type.dtype is not None
-        return Column(self._scratch.get(f"{k}.values", rows, node.type.dtype.numpy), valid)
-
-    def _run(
-        self,
-        rows: int,
-        table: _Addresses,
-        outputs: Sequence[Column],
-        flags: Array,
-        workers: Workers,
-    ) -> None:
-        computed = [
-            c
-            for n, c in zip(self._plan.trees, outputs, strict=True)
-            if not isinstance(n, tree.ColumnRef)
-        ]
-        out = np.zeros((len(computed), len(COLUMN)), np.int64)
-        for i, c in enumerate(computed):
-            out[i, COLUMN.values] = address(c.values)
-            out[i, COLUMN.valid] = 0 if c.valid is None else address(c.valid)
-            out[i, COLUMN.offsets] = 0 if c.offsets is None else address(c.offsets)
-        unused = np.zeros(2, np.int64)
-        calls = [
-            partial(self._kernel, table, self._literals, out, a, b, address(flags), 0, unused)
-            for a, b in _ranges(rows, workers)
-        ]
-        workers.run(calls)
-
-    def _collect(self, k: int, c: Column, rows: Array | None, flags: Array) -> Column:
-        """A text column from its addresses and sizes."""
-        sizes = c.offsets
-        assert sizes is not None
-        if rows is not None:
-            sizes[flags != 0] = 0
-        offsets = self._scratch.get(f"{k}.offsets", sizes.size + 1, np.int64)
-        total = collect.collect_offsets(sizes, offsets)
-        values = self._scratch.get(f"{k}.bytes", total, np.uint8)
-        collect.collect_bytes(c.values, offsets, 0, sizes.size, address(values))
-        return Column(values, c.valid, offsets)
+        lost = np.flatnonzero(wrong)
+        self._note(lost.size, lambda: lost, int(wrong[lost[0]]))
+        return take(done, np.flatnonzero(wrong == 0), self._scratch, "good", workers)

@@ -64,7 +64,7 @@ def text_length(a: Any, a_size: Any) -> Any:
 
 
 @helper
-def _next(a: Any, a_size: Any, at: Any) -> Any:
+def text_next(a: Any, a_size: Any, at: Any) -> Any:
     """Position of the code point after the one at `at`."""
     at += 1
     while at < a_size and (load_uint8(a, at) & 0xC0) == 0x80:
@@ -83,14 +83,139 @@ def text_like(a: Any, a_size: Any, p: Any, p_size: Any) -> Any:
             star, resume = j, i
             j += 1
         elif token == _ONE:
-            i, j = _next(a, a_size, i), j + 1
+            i, j = text_next(a, a_size, i), j + 1
         elif token >= 0 and token == load_uint8(a, i):
             i, j = i + 1, j + 1
         elif star >= 0:
-            resume = _next(a, a_size, resume)
+            resume = text_next(a, a_size, resume)
             i, j = resume, star + 1
         else:
             return False
     while j < p_size and load_uint8(p, j) == _ANY:
         j += 1
     return j == p_size
+
+
+@helper
+def text_skip(a: Any, a_size: Any, at: Any, points: Any) -> Any:
+    """Position `points` code points after `at`; the size where there are fewer."""
+    while points > 0 and at < a_size:
+        at = text_next(a, a_size, at)
+        points -= 1
+    return at
+
+
+@helper
+def text_range(a: Any, a_size: Any, start: Any, stop: Any) -> Any:
+    """(address, size) of the code points `start:stop`, which may be outside of the text."""
+    start, stop = max(start, 0), max(stop, 0)
+    first = text_skip(a, a_size, 0, start)
+    last = text_skip(a, a_size, first, stop - start)
+    return a + first, last - first
+
+
+@helper
+def text_substring(a: Any, a_size: Any, offset: Any, length: Any) -> Any:
+    """substring(a, offset, length): from the end where `offset` < 0, backwards where `length` is.
+
+    Both are within +-2**32; the caller checks.
+    """
+    start = offset - 1
+    if offset < 0:
+        start = text_length(a, a_size) + offset
+    if length < 0:
+        return text_range(a, a_size, start + length, start)
+    return text_range(a, a_size, start, start + length)
+
+
+@helper
+def text_left(a: Any, a_size: Any, count: Any) -> Any:
+    """left(a, count): all but the last -count code points where `count` < 0."""
+    return text_range(a, a_size, 0, count if count >= 0 else text_length(a, a_size) + count)
+
+
+@helper
+def text_right(a: Any, a_size: Any, count: Any) -> Any:
+    """right(a, count): all but the first -count code points where `count` < 0."""
+    size = text_length(a, a_size)
+    if count >= 0:
+        return text_range(a, a_size, size - count if count < size else 0, size)
+    return text_range(a, a_size, min(-max(count, -size), size), size)
+
+
+@helper
+def text_find(a: Any, a_size: Any, b: Any, b_size: Any, at: Any) -> Any:
+    """Position of the first b in a from `at` on, in bytes; -1: none."""
+    while at + b_size <= a_size:
+        if text_same(a + at, b_size, b, b_size):
+            return at
+        at += 1
+    return -1
+
+
+@helper
+def text_position(a: Any, a_size: Any, b: Any, b_size: Any) -> Any:
+    """Position of the first b in a, in code points from 1; 0: none."""
+    at = text_find(a, a_size, b, b_size, 0)
+    return 0 if at < 0 else text_length(a, at) + 1
+
+
+@helper
+def _among(a: Any, size: Any, b: Any, b_size: Any) -> Any:
+    """Whether the code point of `size` bytes at `a` is one of those of b."""
+    at = 0
+    while at < b_size:
+        stop = text_next(b, b_size, at)
+        if text_same(a, size, b + at, stop - at):
+            return True
+        at = stop
+    return False
+
+
+@helper
+def text_trim(a: Any, a_size: Any, b: Any, b_size: Any, sides: Any) -> Any:
+    """a without the code points of b at its start (`sides` & 1) and its end (`sides` & 2)."""
+    start = 0
+    while sides & 1 and start < a_size:
+        stop = text_next(a, a_size, start)
+        if not _among(a + start, stop - start, b, b_size):
+            break
+        start = stop
+    while sides & 2 and a_size > start:
+        last = a_size - 1
+        while last > start and (load_uint8(a, last) & 0xC0) == 0x80:
+            last -= 1
+        if not _among(a + last, a_size - last, b, b_size):
+            break
+        a_size = last
+    return a + start, a_size - start
+
+
+@helper
+def _part_stop(a: Any, a_size: Any, b: Any, b_size: Any, at: Any) -> Any:
+    """End of the part that starts at `at`; the parts of an empty separator are code points."""
+    if b_size == 0:
+        return text_next(a, a_size, at) if at < a_size else a_size
+    stop = text_find(a, a_size, b, b_size, at)
+    return a_size if stop < 0 else stop
+
+
+@helper
+def text_part(a: Any, a_size: Any, b: Any, b_size: Any, index: Any) -> Any:
+    """Part `index` of a, split at every b: from 1, or from the end where negative; else empty."""
+    if index < 0:
+        count, at = 1, 0
+        stop = _part_stop(a, a_size, b, b_size, 0)
+        while stop < a_size:
+            count, at = count + 1, stop + b_size
+            stop = _part_stop(a, a_size, b, b_size, at)
+        index += count + 1
+    at = 0
+    stop = _part_stop(a, a_size, b, b_size, at)
+    if index < 1:
+        return a, 0
+    while index > 1 and stop < a_size:
+        at = stop + b_size
+        stop = _part_stop(a, a_size, b, b_size, at)
+        index -= 1
+    return (a + at, stop - at) if index == 1 else (a, 0)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from edged.expressions.intrinsics import sadd, smul, ssub, wmul, wsub
-from edged.expressions.runtime import helper, inline
+from edged.expressions.intrinsics import load_int64, rint_float64, sadd, smul, ssub, wmul, wsub
+from edged.expressions.runtime import helper, inline, to_int64
 
 US_PER_DAY = 86_400_000_000
 
@@ -173,3 +173,58 @@ def bucket(us: Any, width: Any, origin: Any) -> Any:
     start = wmul(shifted // width, width)
     moved, past = sadd(start, origin)
     return moved, bad | (start > shifted) | past
+
+
+_CYCLE_US = 146_097 * US_PER_DAY
+_TABLE_END_US = 16_725_225_600_000_000
+"""2500-01-01: later times have the offsets of 400 years earlier."""
+
+
+@helper
+def zone_shift(us: Any, table: Any, size: Any, local: Any) -> Any:
+    """`(time, overflowed)`: UTC as a zone's local time, or with `local` the reverse.
+
+    A local time that occurs twice is the later one; one that does not occur has the offset from
+    before the change.  `table` is one of `edged.expressions.zones`.
+    """
+    at = us
+    if us >= _TABLE_END_US:
+        at -= ((us - _TABLE_END_US) // _CYCLE_US + 1) * _CYCLE_US
+    low, high = 0, size // 16
+    while high - low > 1:
+        middle = (low + high) // 2
+        moment = load_int64(table, 2 * middle)
+        if local:
+            moment += load_int64(table, 2 * middle + 1)
+        if moment <= at:
+            low = middle
+        else:
+            high = middle
+    offset = load_int64(table, 2 * low + 1)
+    return ssub(us, offset) if local else sadd(us, offset)
+
+
+@helper
+def seconds_us(seconds: Any) -> Any:
+    """`(µs, overflowed)` of seconds as a double, rounded half to even."""
+    us = rint_float64(seconds * 1000000.0)
+    return to_int64(us), not (-9223372036854775808.0 < us < 9223372036854775808.0)
+
+
+@helper
+def ordinal_months(us: Any, months: Any) -> Any:
+    """The number of the month, quarter (3) or year (12) of a time."""
+    y, m, _ = civil(us // US_PER_DAY)
+    return (y * 12 + m - 1) // months
+
+
+@inline
+def ordinal_fixed(us: Any, unit: Any) -> Any:
+    """The number of the unit of a fixed length."""
+    return us // unit
+
+
+@helper
+def bucket_at(us: Any, origin: Any, width: Any) -> Any:
+    """`bucket` with an origin that is a value."""
+    return bucket(us, width, origin)

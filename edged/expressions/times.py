@@ -6,7 +6,7 @@ only in constants that are added to a timestamp, subtracted from one, or compare
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from sqlglot import exp
@@ -15,6 +15,7 @@ from edged.expressions import literals, parse
 from edged.expressions import types as t
 from edged.expressions.bind import Binder, call, is_text_literal
 from edged.expressions.tree import Const, Node, null_of
+from edged.expressions.types import SqlType
 
 BUCKET_ORIGIN_US = 946_857_600_000_000
 """2000-01-03, a Monday: origin of time_bucket's buckets, as in DuckDB."""
@@ -105,7 +106,11 @@ def _times(b: Binder, left: Node, right: Node, what: str) -> Node:
 
 
 def timestamp_argument(b: Binder, node: Node, what: str) -> Node:
-    """A node that must be a timestamp."""
+    """A node that must be a timestamp, or a date as its midnight."""
+    if node.type == t.DATE:
+        return b.cast(node, t.TIMESTAMP, what)
+    if node.type == t.TIMESTAMPTZ:
+        b.fail(f"{what} takes a TIMESTAMP, not {node.type}", "add AT TIME ZONE 'UTC'")
     if node.type != t.TIMESTAMP:
         b.fail(f"{what} takes a TIMESTAMP, not {node.type}", "write TIMESTAMP '...' or CAST")
     return node
@@ -147,7 +152,7 @@ def epoch_ms(b: Binder, arg: Node, what: str) -> Node:
     """Milliseconds of a timestamp or an interval; of an integer, the timestamp that it encodes."""
     if arg.type.integer:
         return make_timestamp(b, arg, what, 1_000)
-    floor = arg.type == t.TIMESTAMP
+    floor = arg.type != t.INTERVAL
     return call(t.BIGINT, "epoch_ms" if floor else "interval_ms", _lengthlike(b, arg, what))
 
 
@@ -161,7 +166,9 @@ def make_timestamp(b: Binder, arg: Node, what: str, us: int = 1) -> Node:
 
 
 def _lengthlike(b: Binder, arg: Node, what: str) -> Node:
-    if arg.type not in (t.TIMESTAMP, t.INTERVAL):
+    if arg.type == t.DATE:
+        return b.cast(arg, t.TIMESTAMP, what)
+    if arg.type not in (t.TIMESTAMP, t.TIMESTAMPTZ, t.INTERVAL):
         b.fail(f"{what} takes a TIMESTAMP or an INTERVAL, not {arg.type}")
     constant = _constant(arg)
     if constant is not None and constant.months:
@@ -169,13 +176,69 @@ def _lengthlike(b: Binder, arg: Node, what: str) -> Node:
     return arg
 
 
-def bucket(b: Binder, width: Node, arg: Node, what: str) -> Node:
-    """time_bucket(INTERVAL '...', arg): the start of the bucket that holds the time."""
+def bucket(b: Binder, width: Node, arg: Node, origin: Node | None, what: str) -> Node:
+    """time_bucket(INTERVAL '...', arg[, origin or offset]): the start of the time's bucket."""
     constant = _constant(width)
     if width.type != t.INTERVAL or constant is None or constant.months:
         b.fail(f"{what}: the width is a constant INTERVAL without months", "or use date_trunc")
     if not isinstance(constant.value, int) or constant.value <= 0:
         b.fail(f"{what}: the width is more than zero")
+    if arg.type == t.DATE:
+        b.fail(f"{what} of a DATE is not supported", "CAST it to TIMESTAMP")
     time = timestamp_argument(b, arg, what)
     fault = f"overflow of TIMESTAMP in {what}"
-    return call(t.TIMESTAMP, "bucket", time, extra=(constant.value, BUCKET_ORIGIN_US), fault=fault)
+    start = BUCKET_ORIGIN_US
+    if origin is not None and origin.type == t.INTERVAL:
+        offset = _constant(origin)
+        if offset is None or offset.months or not isinstance(offset.value, int):
+            b.fail(f"{what}: the offset is a constant INTERVAL without months", "or an origin")
+        start += offset.value
+    elif origin is not None:
+        origin = b.cast(origin, t.TIMESTAMP, what) if is_text_literal(origin) else origin
+        origin = timestamp_argument(b, origin, what)
+        extra = (constant.value,)
+        return call(t.TIMESTAMP, "bucket_at", time, origin, extra=extra, fault=fault)
+    return call(t.TIMESTAMP, "bucket", time, extra=(constant.value, start), fault=fault)
+
+
+def difference(b: Binder, unit: str, start: Node, end: Node, what: str) -> Node:
+    """date_diff(unit, start, end): the boundaries of the unit between two times.
+
+    A week is seven days between their dates, wherever it starts.
+    """
+    name = unit_of(b, unit, literals.TRUNC_UNITS, what)
+    counted = "day" if name == "week" else name
+    ends = []
+    for node in (end, start):
+        node = b.cast(node, t.TIMESTAMP, what) if is_text_literal(node) else node
+        node = null_of(t.TIMESTAMP) if node.type == t.NULL else node
+        ends.append(call(t.BIGINT, "ordinal", timestamp_argument(b, node, what), extra=(counted,)))
+    fault = f"overflow of BIGINT in {what}" if name == "microsecond" else ""
+    apart = call(t.BIGINT, "sub", *ends, fault=fault)
+    return call(t.BIGINT, "idiv", apart, Const(t.BIGINT, False, 7)) if name == "week" else apart
+
+
+def of_seconds(to: SqlType) -> Callable[[Binder, Node, str], Node]:
+    """to_seconds and to_timestamp: seconds as DOUBLE, rounded to µs half to even."""
+
+    def use(b: Binder, arg: Node, what: str) -> Node:
+        if arg.type != t.NULL and not arg.type.numeric:
+            b.fail(f"{what} takes a number of seconds, not {arg.type}")
+        seconds = b.cast(arg, t.DOUBLE, what)
+        return call(to, "seconds_us", seconds, fault=f"overflow of {to} in {what}")
+
+    return use
+
+
+def length(unit: str) -> Callable[[Binder, Node, str], Node]:
+    """to_minutes, to_hours, …: an integer number of units as an interval."""
+    us = literals.FIXED_US[unit]
+
+    def use(b: Binder, arg: Node, what: str) -> Node:
+        if arg.type != t.NULL and not (arg.type.integer and arg.type != t.UBIGINT):
+            b.fail(f"{what} takes an integer, not {arg.type}", "CAST it to BIGINT")
+        whole = b.cast(arg, t.BIGINT, what)
+        fault = f"overflow of INTERVAL in {what}"
+        return call(t.INTERVAL, "make_timestamp", whole, extra=(us,), fault=fault)
+
+    return use

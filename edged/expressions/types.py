@@ -1,11 +1,14 @@
 """The SQL types of expressions, and the common type of two of them.
 
-DuckDB's names and rules, over the column types (`edged.data.schema`), plus four that exist only
+DuckDB's names and rules, over the column types (`edged.data.schema`), plus six that exist only
 inside an expression:
 
     DECIMAL   a literal such as 1.5, and arithmetic of those with integers.  DuckDB computes it in
               decimal; edged in double.  It is *weak*: beside FLOAT it is FLOAT, beside DOUBLE it is
               DOUBLE, and as a result it is DOUBLE.
+    DATE      the microseconds of its midnight.
+    TIMESTAMP WITH TIME ZONE
+              what `AT TIME ZONE` and `to_timestamp` make; as a result it is a `timestamp`.
     INTERVAL  microseconds; a constant one may also hold months.
     HUGEINT   common type of 64-bit signed and unsigned integers; comparable, nothing else.
     NULL      the type of the literal.
@@ -29,6 +32,8 @@ Kind = Literal[
     "float",
     "decimal",
     "timestamp",
+    "instant",
+    "date",
     "text",
     "blob",
     "interval",
@@ -99,6 +104,8 @@ DOUBLE = SqlType("DOUBLE", "float", 64, "float64", schema.FLOAT64)
 TIMESTAMP = SqlType("TIMESTAMP", "timestamp", 64, "int64", schema.TIMESTAMP)
 VARCHAR = SqlType("VARCHAR", "text", 0, "text", schema.STRING)
 BLOB = SqlType("BLOB", "blob", 0, "text", schema.BINARY)
+TIMESTAMPTZ = SqlType("TIMESTAMP WITH TIME ZONE", "instant", 64, "int64", schema.TIMESTAMP)
+DATE = SqlType("DATE", "date", 64, "int64")
 DECIMAL = SqlType("DECIMAL", "decimal", 64, "float64", schema.FLOAT64)
 INTERVAL = SqlType("INTERVAL", "interval", 64, "int64")
 HUGEINT = SqlType("HUGEINT", "huge", 128, "none")
@@ -167,6 +174,8 @@ def meet(a: SqlType, b: SqlType) -> SqlType | None:
         if DOUBLE in (a, b):
             return DOUBLE
         return FLOAT if FLOAT in (a, b) else DECIMAL
+    if {a, b} == {DATE, TIMESTAMP}:
+        return TIMESTAMP
     if HUGEINT in (a, b):
         other = b if a == HUGEINT else a
         return HUGEINT if other.integer else other if other.real else None

@@ -74,8 +74,8 @@ class FilterPlan(OperatorPlan):
         return cls(id, link, " ".join(where.split()), predicate)
 
     def generated(self) -> tuple[str, ...]:
-        """The condition's kernel."""
-        return (self.predicate.source.text,)
+        """The condition's kernels."""
+        return self.predicate.generated()
 
     def build(self, workers: Workers) -> Filter:
         """The running filter, its kernel compiled."""

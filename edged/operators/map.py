@@ -82,8 +82,8 @@ class MapPlan(OperatorPlan):
         return cls(id, output, texts, projection)
 
     def generated(self) -> tuple[str, ...]:
-        """The columns' kernel."""
-        return (self.projection.source.text,)
+        """The columns' kernels."""
+        return self.projection.generated()
 
     def build(self, workers: Workers) -> Map:
         """The running map, its kernel compiled."""

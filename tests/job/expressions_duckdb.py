@@ -112,6 +112,7 @@ def connect(batch: Batch) -> duckdb.DuckDBPyConnection:
     """A DuckDB with the batch as table `t`, its rows in order, no rewriting of expressions."""
     connection = duckdb.connect()
     connection.execute("SET threads = 1")
+    connection.execute("SET TimeZone = 'UTC'")
     connection.execute("PRAGMA disable_optimizer")
     source = batch.to_arrow()
     naive = [
@@ -139,21 +140,31 @@ def bind(sql: str) -> tree.Node | None:
 
 def compare(batch: Batch, connection: duckdb.DuckDBPyConnection, expressions: list[str]) -> None:
     """Assert that both give the same type, and for every row the same value or an error."""
+    assert differences(batch, connection, expressions) == []
+
+
+def differences(
+    batch: Batch, connection: duckdb.DuckDBPyConnection, expressions: list[str]
+) -> list:
+    """The expressions that differ in their type, or in the value or error of a row, and how."""
     tried = {f"c{i}": f"TRY({sql})" for i, sql in enumerate(expressions)}
     plan = Projection.of("c", tried, batch.schema)
     ours = plan.build(child=False).project(batch, Workers(1)).to_arrow()
-    wanted = connection.sql(
-        "SELECT "
-        + ", ".join(f"TRY({sql}) AS c{i}" for i, sql in enumerate(expressions))
-        + " FROM t"
-    ).to_arrow_table()
+    columns = ", ".join(f"TRY({sql}) AS c{i}" for i, sql in enumerate(expressions))
+    wanted = connection.sql(f"SELECT {columns} FROM t").to_arrow_table()
+    found = []
     for i, sql in enumerate(expressions):
         kind = duckdb_type(connection, sql)
-        assert plan.trees[i].type.name == kind, f"{sql}: {plan.trees[i].type} is {kind} in DuckDB"
-        ours_i, wanted_i = plain(ours.column(i)), plain(wanted.column(i))
-        for row, (a, b) in enumerate(zip(ours_i, wanted_i, strict=True)):
+        if plan.trees[i].type.name != kind:
+            found.append(f"{sql}: {plan.trees[i].type} is {kind} in DuckDB")
+            continue
+        pairs = zip(plain(ours.column(i)), plain(wanted.column(i)), strict=True)
+        wrong = [(row, a, b) for row, (a, b) in enumerate(pairs) if not same(a, b, kind)]
+        if wrong:
+            row, a, b = wrong[0]
             where = f"{sql}: row {row}: {batch.slice(row, row + 1).to_arrow().to_pylist()}"
-            assert same(a, b, kind), f"{a!r} is {b!r} in DuckDB: {where}"
+            found.append(f"{a!r} is {b!r} in DuckDB: {where}")
+    return found
 
 
 def plain(array) -> list:
