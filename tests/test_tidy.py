@@ -33,6 +33,7 @@ REGISTRIES = {
     "api/openapi.py": "_BY_STATUS",
     "edged/cli/_doctor/base.py": "CHECKS",
     "edged/expressions/cache.py": "_LOADED",
+    "edged/expressions/stages.py": "DERIVED",
     "edged/joins/base.py": "JOINS",
     "edged/sources/_tcp_calls.py": "_SIGNATURES",
     "governors/actuators/base.py": "FINDERS SCHEMES",

@@ -8,6 +8,7 @@ with advice: chained comparisons, `~x` as an operand of arithmetic (in DuckDB `~
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 
 import sqlglot
@@ -56,9 +57,22 @@ def _refuse_tokens(path: str, tokens: Sequence[Any]) -> None:
             raise ExpressionError(
                 path, f"{token.text} takes a unit in quotes", f"{token.text}('hour', time)"
             )
+    for at, token in enumerate(tokens):
+        if token.text.lower() in ("strftime", "strptime") and _ends_empty(tokens[at + 1 :]):
+            raise ExpressionError(path, f"the format is empty in {token.text}")
     for token in tokens:
         if token.text in ("!", "<=>") and token.token_type != TokenType.STRING:
             raise ExpressionError(path, f"there is no operator {token.text}", "write NOT, or IS")
+
+
+def _ends_empty(tokens: Sequence[Any]) -> bool:
+    """Whether a call's last argument is '', which sqlglot makes 'None' of where it is a format."""
+    depth = 0
+    for before, token in pairwise(tokens):
+        depth += (before.token_type == TokenType.L_PAREN) - (token.token_type == TokenType.R_PAREN)
+        if depth <= 0:
+            return before.token_type == TokenType.STRING and not before.text
+    return False
 
 
 def _levels(tree: Any) -> Iterator[tuple[Any, int]]:

@@ -13,7 +13,8 @@ from edged.expressions.runtime import helper
 from edged.expressions.runtime_number import is_digit, is_space
 from edged.expressions.runtime_time import US_PER_DAY, days
 
-_MARK = 0xFF
+MARK = 0xFF
+"""Stands before a specifier's letter in a program; UTF-8 has no such byte."""
 
 
 @helper
@@ -112,13 +113,13 @@ def text_time(a: Any, size: Any, form: Any, form_size: Any, names: Any, names_si
     at, j = _spaces(a, size, 0), 0
     while j < form_size:
         byte = load_uint8(form, j)
-        if byte != _MARK and is_space(byte):
+        if byte != MARK and is_space(byte):
             stop = _spaces(a, size, at)
             if stop == at:
                 return 0, True
             at, j = stop, _spaces(form, form_size, j)
             continue
-        if byte != _MARK:
+        if byte != MARK:
             if at >= size or load_uint8(a, at) != byte:
                 return 0, True
             at, j = at + 1, j + 1

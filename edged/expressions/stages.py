@@ -45,7 +45,7 @@ def derived(op: str) -> Callable[[Derive], Derive]:
 
 
 @dataclass(frozen=True, slots=True)
-class Slot:
+class DerivedSlot:
     """A column after the schema's own: a computed tree, a derived call, or a call's error flags."""
 
     node: Node
@@ -58,7 +58,7 @@ class Slots:
 
     def __init__(self, columns: int) -> None:
         self._columns = columns
-        self.slots: list[Slot] = []
+        self.slots: list[DerivedSlot] = []
 
     def derive(self, call: Call, fault: str, attempt: bool = False) -> Node:
         """The node that reads the derived column of `call`, whose operands may be any nodes.
@@ -76,7 +76,7 @@ class Slots:
         if all(isinstance(a, Const) for a in args):
             return fold(call)
         level = 1 + max(self._level(a) for a in args)
-        index = self._slot(Slot(call, level), 2 if fault else 1)
+        index = self._slot(DerivedSlot(call, level), 2 if fault else 1)
         value = ColumnRef(call.type, call.nullable, index, call.op)
         if not (fault or effects):
             return value
@@ -93,14 +93,14 @@ class Slots:
         if isinstance(node, (ColumnRef, Const)):
             return node
         tree = Try(node.type, True, node) if faults(node) else node
-        index = self._slot(Slot(tree, self._level(tree)))
+        index = self._slot(DerivedSlot(tree, self._level(tree)))
         return ColumnRef(node.type, tree.nullable, index, "computed")
 
-    def _slot(self, slot: Slot, width: int = 1) -> int:
+    def _slot(self, slot: DerivedSlot, width: int = 1) -> int:
         if slot not in self.slots:
             self.slots.append(slot)
             if width == 2:
-                self.slots.append(Slot(slot.node, slot.level, flags=True))
+                self.slots.append(DerivedSlot(slot.node, slot.level, flags=True))
         return self._columns + self.slots.index(slot)
 
     def _level(self, node: Node) -> int:

@@ -12,6 +12,7 @@ from edged.expressions import types as t
 from edged.expressions.arguments import Handler, bound, texts
 from edged.expressions.bind import Binder, call
 from edged.expressions.operands import Operand, common
+from edged.expressions.runtime_strptime import MARK
 from edged.expressions.stages import Made, derived
 from edged.expressions.times import timestamp_argument
 from edged.expressions.tree import Call, Const, Node, null_of
@@ -117,7 +118,7 @@ def _strptime(attempt: bool) -> Handler:
             if set(pair) <= set(letters):
                 b.fail(f"{what}: %{pair[0]} and %{pair[1]} stand for the same")
         program = b"".join(
-            bytes([_MARK, ord(part[-1])]) if part else literal.encode() for literal, part in parts
+            bytes([MARK, ord(part[-1])]) if part else literal.encode() for literal, part in parts
         )
         form = Const(t.BLOB, False, program)
         names = Const(t.BLOB, False, bytes(text_time._NAMES))
@@ -128,9 +129,6 @@ def _strptime(attempt: bool) -> Handler:
 
     return handler
 
-
-_MARK = 0xFF
-"""Stands before a specifier's letter in the program of strptime; UTF-8 has no such byte."""
 
 FUNCTIONS: dict[str, Handler] = {
     "strftime": _strftime,
