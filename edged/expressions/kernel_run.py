@@ -17,6 +17,7 @@ from edged.expressions import cache, codegen, operands, stages
 from edged.expressions.stage_plan import Stages
 from edged.expressions.tree import ColumnRef, Const, Node
 from kernels.cpu import collect
+from kernels.cpu.columns import COLUMN, ColumnMemory
 
 Addresses = npt.NDArray[np.int64]
 
@@ -28,9 +29,9 @@ def ranges(rows: int, workers: Workers) -> list[tuple[int, int]]:
     return list(pairwise(edges))
 
 
-def describe(column: Column) -> tuple[int, int, int, int]:
-    """A column's row in the table of addresses that kernels read."""
-    return (
+def describe(column: Column) -> ColumnMemory:
+    """A column's row in the table of generated kernels, which do not read the width."""
+    return ColumnMemory(
         0,
         address(column.values),
         0 if column.valid is None else address(column.valid),
@@ -64,7 +65,7 @@ class TreeKernel:
         """
         flags = self._scratch.get("flags", rows, np.uint8)
         columns = [self._output(k, n, rows) for k, n in enumerate(self._trees)]
-        out = np.array([describe(c) for c in columns], np.int64).reshape(-1, 4)
+        out = np.array([describe(c) for c in columns], np.int64).reshape(-1, len(COLUMN))
         unused = np.zeros(2, np.int64)
         loaded = self._loaded
         workers.run([
@@ -111,7 +112,7 @@ class StageRun:
     def columns(self, batch: Batch, workers: Workers) -> tuple[list[Column], Addresses]:
         """The batch's columns and the slots after them, and the addresses of all of them."""
         columns = [*batch.columns, *[_EMPTY] * self._plan.width]
-        table = np.zeros((len(columns), 4), np.int64)
+        table = np.zeros((len(columns), len(COLUMN)), np.int64)
         table[: self._plan.columns] = batch.addresses()
         for level, kernel in zip(self._plan.levels, self._kernels, strict=True):
             if kernel is not None:

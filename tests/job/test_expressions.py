@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -65,6 +68,12 @@ def test_numbers_and_booleans_are_read_from_texts_as_duckdb_reads_them():
     casts += ["s::DOUBLE", "s::FLOAT", "TRY_CAST(s AS DOUBLE)", "s::DOUBLE::VARCHAR"]
     with duck.connect(batch) as connection:
         duck.compare(batch, connection, casts)
+
+
+def test_the_page_names_every_function():
+    page = (Path(__file__).parents[2] / "docs" / "expressions.md").read_text()
+    words = set(re.findall(r"[a-z_0-9]+", page)) | {"||"}
+    assert set(functions.FUNCTIONS) - words == set()
 
 
 REFUSED = {
