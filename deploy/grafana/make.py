@@ -271,6 +271,20 @@ ENERGY = (
               (f"max(increase({TAKEN_OVER}[$__rate_interval]))", "by others")),
     ),
     (
+        lines("Temperature", "celsius",
+              (of("edged_temperature_celsius"), "{{zone}}"),
+              (f"min by (zone) ({of('edged_temperature_trip_celsius')})", "{{zone}}: trip point"),
+              aside=True),
+        lines("Distance to the lowest trip point", "celsius",
+              (f"min by (zone) ({of('edged_temperature_trip_celsius')}) - on (zone) "
+               f"max by (zone) ({of('edged_temperature_celsius')})", "{{zone}}"),
+              description="EdgedHot fires below 5 degrees.", signed=True),
+        lines("Throttled", "short",
+              (of("edged_throttled"), "{{cause}}"),
+              (rate("edged_throttle_events_total"), "{{cause}}: events a second")),
+        lines("GPU load", "percentunit", (of("edged_gpu_load_ratio"), "{{gpu}}")),
+    ),
+    (
         lines("Meters that can be read", "short", (of("edged_meter_up"), "{{meter}} {{rail}}")),
         lines("Time without a reading", "percentunit",
               (rate("edged_energy_gap_seconds_total"), "{{meter}} {{rail}}")),
