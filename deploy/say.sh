@@ -9,7 +9,8 @@ install_packages() {
   local reason=$1 size
   shift
   apt-get update -qq
-  size=$(LC_ALL=C apt-get install --assume-no "$@" 2>/dev/null \
+  # --assume-no ends with 1, which is no error here
+  size=$({ LC_ALL=C apt-get install --assume-no "$@" 2>/dev/null || true; } \
     | sed -n 's/^Need to get \(.*\) of archives.*/\1 to download/p
               s/^After this operation, \(.*\) of additional.*/\1 on disk/p' | paste -sd ';' | sed 's/;/, /')
   say "$reason $*: installing (${size:-size unknown})"

@@ -1,17 +1,10 @@
 """The README's commands run as printed, and end in the tables that DuckDB computes."""
 
 import contextlib
-import fcntl
 import os
-import pty
 import re
-import select
 import shutil
-import struct
-import subprocess
 import sys
-import termios
-import time
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -20,54 +13,17 @@ import pytest
 from edged.central.tables import read
 from edged.demo.truth import Truth
 from tests.readme.sample import READINGS, readings, scada
+from tests.readme.terminal import TAKES_ROWS, WAIT_S, Terminal
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
 SCRIPT = ROOT / "examples" / "first_five_minutes.sh"
-WAIT_S = 300
-TAKES_ROWS = re.compile(r"stream +wind +[1-9][\d,]* /s")
-CONTROL = re.compile(r"\x1b\[[\d;?]*[A-Za-z]")
 
 
 def commands(text):
     """The commands of a shell script, without comments, each on one line."""
     text = re.sub(r"(^|\s+)#.*", "", text.replace("\\\n", " "), flags=re.M)
     return [" ".join(line.split()) for line in text.splitlines() if line.strip()]
-
-
-class Terminal:
-    """A process on a terminal of 120 columns; `text` is what it has printed, without control
-    sequences."""
-
-    def __init__(self, words, **options):
-        self.text = ""
-        self.file, theirs = pty.openpty()
-        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("4H", 40, 120, 0, 0))
-        self.process = subprocess.Popen(
-            words, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True, **options
-        )
-        os.close(theirs)
-
-    def read_until(self, found):
-        """Read until `found()`, or until the terminal is closed; fails after WAIT_S."""
-        end = time.monotonic() + WAIT_S
-        while not found():
-            assert time.monotonic() < end, self.text[-4000:]
-            if select.select([self.file], [], [], 1.0)[0]:
-                try:
-                    data = os.read(self.file, 1 << 16)
-                except OSError:  # EIO: its last process has ended
-                    return
-                self.text += CONTROL.sub("", data.decode(errors="replace"))
-
-    def press(self, key):
-        os.write(self.file, key)
-
-    def close(self):
-        os.close(self.file)  # SIGHUP for what still runs there
-        if self.process.poll() is None:
-            self.process.terminate()
-        self.process.wait(WAIT_S)
 
 
 @pytest.fixture(scope="module")

@@ -44,9 +44,16 @@ def base(directory):
 
 
 class Machine:
-    """The running container; `with Machine(tarball, directory) as machine`."""
+    """The running container; `with Machine(tarball, directory) as machine`.
 
-    def __init__(self, tarball, directory):
+    `shared` are directories of this machine that it sees at the same path, with whether they are
+    read-only; with them it has this machine's network.  Without, it has a network of its own.
+    """
+
+    def __init__(self, tarball, directory, shared=None):
+        self._options = ["--private-network"] if shared is None else ["--resolv-conf=copy-host"]
+        for path, read_only in (shared or {}).items():
+            self._options.append(f"--bind{'-ro' if read_only else ''}={path}")
         self.root = directory / "root"
         self._log = directory / "boot.log"
         shutil.rmtree(self.root, ignore_errors=True)
@@ -55,7 +62,7 @@ class Machine:
 
     def __enter__(self):
         words = ["systemd-nspawn", "--directory", self.root, "--boot", "--machine", "edged-system",
-                 "--private-network", "--register=no", "--keep-unit", "--quiet",
+                 *self._options, "--register=no", "--keep-unit", "--quiet",
                  "--console=pipe"]  # fmt: skip
         with self._log.open("w") as log:
             self._nspawn = subprocess.Popen(
