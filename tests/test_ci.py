@@ -106,6 +106,24 @@ def test_without_root_one_command_is_named_that_installs_all(tmp_path):
         assert package in command
 
 
+APT = """#!{sh}
+echo "$*" >>{calls}
+[ "$2" != --assume-no ] || {{ echo "Need to get 5 kB of archives."; exit 1; }}
+"""
+
+
+def test_as_root_missing_packages_are_installed(tmp_path):
+    """`apt-get install --assume-no` tells the size and ends with 1."""
+    (tmp_path / "id").write_text(f"#!{shutil.which('sh')}\necho 0\n")
+    (tmp_path / "apt-get").write_text(APT.format(sh=shutil.which("sh"), calls=tmp_path / "calls"))
+    for name in ("id", "apt-get"):
+        (tmp_path / name).chmod(0o755)
+    done = packages(tmp_path, "paste", "curl", "mosquitto", "chromium", "promtool", java=JAVA)
+    assert done.returncode == 0, done.stderr
+    assert "the tests need openssl: installing (5 kB to download)" in done.stderr
+    assert (tmp_path / "calls").read_text().splitlines()[-1] == "install -y -qq openssl"
+
+
 def test_without_apt_the_packages_are_named(tmp_path):
     done = packages(tmp_path, "id")
     assert done.returncode == 1 and "chromium" in done.stderr

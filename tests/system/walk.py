@@ -107,16 +107,14 @@ def furnish(machine):
 
 
 def pip_directories():
-    """Local package directories that pip's configuration names, and its cache."""
-    said = "\n".join(Path(name).read_text() for name in CONFIGURATIONS if Path(name).exists())
-    said += "\n".join(value for name, value in os.environ.items() if name.startswith("PIP_"))
-    named = {Path("/", *Path(path).parts[1:3]) for path in re.findall(r"(?<![:/\w])/[\w./-]+|"
-             r"(?<=file://)/[\w./-]+", said)}  # fmt: skip
+    """What Machine shares: package directories that pip's configuration names, and its cache."""
+    said = [Path(name).read_text() for name in CONFIGURATIONS if Path(name).exists()]
+    said += [value for name, value in os.environ.items() if name.startswith("PIP_")]
+    paths = re.findall(r"(?<![:/\w])/[\w./-]+|(?<=file://)/[\w./-]+", "\n".join(said))
+    local = {path for path in paths if Path(path).is_dir()}
     cache = Path.home() / ".cache/pip"
     cache.mkdir(parents=True, exist_ok=True)
-    return {str(path): True for path in named - {Path("/etc")} if path.is_dir()} | {
-        str(cache): False
-    }
+    return {**dict.fromkeys(sorted(local), True), str(cache): False}
 
 
 class Walk:
