@@ -28,6 +28,7 @@ PROGRAMS = ("git", "make", "sudo")
 """What the machine has beside the packages of `make system`."""
 CONFIGURATIONS = ("/etc/pip.conf", "/root/.config/pip/pip.conf")
 CERTIFICATES = ("/etc/ssl/certs/ca-certificates.crt", "/usr/local/share/ca-certificates")
+INTO = f"cd {HOME} && exec bash --norc -i"
 COMMAND_S = 1800
 PROMPT = re.compile(r"walked\[(\d+)\]> ")
 ENVIRONMENT = {
@@ -46,8 +47,8 @@ class Shell:
 
     def __init__(self, machine):
         pip = {name: value for name, value in os.environ.items() if name.startswith("PIP_")}
-        words = ["nsenter", "--all", "--target", str(machine.leader), f"--wd={HOME}", "--"]
-        self._terminal = Terminal([*words, "bash", "--norc", "-i"], env={**ENVIRONMENT, **pip})
+        words = ["nsenter", "--all", "--target", str(machine.leader), "--wd=/", "--"]
+        self._terminal = Terminal([*words, "sh", "-c", INTO], env={**ENVIRONMENT, **pip})
         self._status(0)
 
     def type(self, command):
@@ -111,7 +112,7 @@ def pip_directories():
     said = [Path(name).read_text() for name in CONFIGURATIONS if Path(name).exists()]
     said += [value for name, value in os.environ.items() if name.startswith("PIP_")]
     paths = re.findall(r"(?<![:/\w])/[\w./-]+|(?<=file://)/[\w./-]+", "\n".join(said))
-    local = {path for path in paths if Path(path).is_dir()}
+    local = {path.removesuffix("/simple") for path in paths if Path(path).is_dir()}
     cache = Path.home() / ".cache/pip"
     cache.mkdir(parents=True, exist_ok=True)
     return {**dict.fromkeys(sorted(local), True), str(cache): False}
