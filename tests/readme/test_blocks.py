@@ -77,20 +77,27 @@ def test_marks_take_out_a_block_or_one_command():
 @pytest.fixture(scope="module")
 def shell(tmp_path_factory):
     """Runs a command in a directory with the examples, beside a daemon and its API."""
-    with both(tmp_path_factory.mktemp("walk")) as (_, api):
-        (api.path / "examples").symlink_to(ROOT / "examples")
-        environment = {
-            **os.environ, "EDGED_API": str(api.socket),
-            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-        }  # fmt: skip
+    place = tmp_path_factory.mktemp("walk")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(place)  # a job of the page writes into out/
+        with both(place) as (_, api):
+            yield _shell(api)
 
-        def run(command):
-            return subprocess.run(
-                ["bash", "-c", command], env=environment, cwd=api.path,
-                capture_output=True, text=True, timeout=120, check=False,
-            )  # fmt: skip
 
-        yield run
+def _shell(api):
+    (api.path / "examples").symlink_to(ROOT / "examples")
+    environment = {
+        **os.environ, "EDGED_API": str(api.socket),
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+    }  # fmt: skip
+
+    def run(command):
+        return subprocess.run(
+            ["bash", "-c", command], env=environment, cwd=api.path,
+            capture_output=True, text=True, timeout=120, check=False,
+        )  # fmt: skip
+
+    return run
 
 
 @pytest.mark.parametrize("block", named("sh"))
