@@ -24,7 +24,8 @@ _BY_STATUS: dict[int, list[str]] = {}
 for _name, _kind in KINDS.items():
     _BY_STATUS.setdefault(_kind.status, []).append(_name)
 
-_EVERYWHERE = (400, 401, 403, 421, 503)
+_PUBLIC = (400, 421, 422, 503)
+_EVERYWHERE = (401, 403, *_PUBLIC)
 """Errors of any request, before its route runs."""
 _DESCRIPTION = """\
 Control, state and ingest of one edged device.
@@ -42,7 +43,7 @@ RETRY_AFTER = {"description": "Seconds", "schema": {"type": "string", "pattern":
 
 def says(*statuses: int, public: bool = False) -> Responses:
     """The errors of a route, for `responses=`."""
-    every = (400, 421, 503) if public else _EVERYWHERE
+    every = _PUBLIC if public else _EVERYWHERE
     return {status: _problem(status) for status in sorted({*every, *statuses})}
 
 

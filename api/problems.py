@@ -5,9 +5,10 @@
      "errors": [], "retry_after_s": null}
 
 `type` is one of `KINDS`, `detail` says what is wrong with this request, `do` what to do about it.
-`errors` lists the faults of a document or of parameters with their places.  `retry_after_s` repeats
-the header Retry-After.  Errors of the framework (404, 405, 413, 422) and internal errors (500,
-logged with a traceback that is not sent) have the same format.
+`errors` lists the faults of a document or of parameters with their places; no other text refers to
+it while it is empty.  `retry_after_s` repeats the header Retry-After.  Errors of the framework
+(404, 405, 413, 422) and internal errors (500, logged with a traceback that is not sent) have the
+same format.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ KINDS: dict[str, ProblemKind] = {
     "misdirected": ProblemKind(
         421, "Not for this host", "use the device's own name, or add this one to api.hosts"
     ),
-    "invalid": ProblemKind(422, "Invalid", "correct what `errors` names"),
+    "invalid": ProblemKind(422, "Invalid", "correct what `detail` names, and repeat the request"),
     "busy": ProblemKind(
         429, "Too many requests", "wait as long as Retry-After says, and try again"
     ),
@@ -88,6 +89,8 @@ KINDS: dict[str, ProblemKind] = {
         504, "No answer in time", "repeat the request with the same Idempotency-Key"
     ),
 }
+_CORRECT_ERRORS = "correct what `errors` names"
+"""Default advice for an invalid request whose faults are listed."""
 _BY_STATUS = {kind.status: name for name, kind in reversed(KINDS.items())}
 
 
@@ -122,7 +125,9 @@ class ApiProblem(HTTPException):
         super().__init__(KINDS[kind].status, detail, dict(headers or {}))
         if retry_after_s is None and KINDS[kind].status in _LATER:
             retry_after_s = 1
-        self.kind, self.do, self.errors, self.retry_after_s = kind, do, errors, retry_after_s
+        self.kind, self.errors, self.retry_after_s = kind, errors, retry_after_s
+        listed = kind == "invalid" and errors
+        self.do = do or (_CORRECT_ERRORS if listed else KINDS[kind].do)
 
     def document(self) -> dict[str, Any]:
         """The response's body."""
@@ -132,7 +137,7 @@ class ApiProblem(HTTPException):
             "title": kind.title,
             "status": kind.status,
             "detail": str(self.detail),
-            "do": self.do or kind.do,
+            "do": self.do,
             "errors": [fault.document() for fault in self.errors],
             "retry_after_s": self.retry_after_s,
         }

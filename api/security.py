@@ -8,7 +8,7 @@
 
 `api.guard` calls `Gate.principal` before anything of a request is read or routed.  The class of a
 route states its scope (`READ`, `CONTROL`, `INGEST`, `PUBLIC`); `check_routes` refuses a route
-without one.  Scope and Content-Length are checked before the body is read.
+without one.  Scope, query parameters and Content-Length are checked before the body is read.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from starlette.routing import BaseRoute
 
 from api.limits import limited
 from api.problems import PATH_CHARS_MAX, ApiProblem, defect
+from api.query import refuse_unknown_parameters
 from api.server import HttpPeer
 from edged.config.sections import ApiSection
 from edged.errors import ConfigError
@@ -117,11 +118,13 @@ class Route(APIRoute):
         """The handler, preceded by the checks that need no body."""
         handler = super().get_route_handler()
         scope, ingests = self.edged_scope, self.ingests
+        parameters = frozenset(field.alias for field in self.dependant.query_params)
 
         async def checked(request: Request) -> Response:
             try:
                 if scope != PUBLIC_SCOPE:
                     allow(request, scope)
+                refuse_unknown_parameters(request, parameters)
                 response = await handler(limited(request, ingests))
             except (HTTPException, RequestValidationError) as problem:
                 status = getattr(problem, "status_code", 422)

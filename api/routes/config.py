@@ -25,7 +25,7 @@ async def config(request: Request) -> Config:
 
 @_control.post(
     "/v1/config:reload",
-    responses={**says(409, 422, 504), **LONG},
+    responses={**says(409, 504), **LONG},
     response_model=Reloaded,
     tags=["config"],
 )
@@ -51,7 +51,7 @@ async def log(request: Request) -> Log:
     return validated(Log, await context.of(request).door.ask("log"))
 
 
-@_control.put("/v1/log", responses=says(408, 413, 415, 422, 504), tags=["config"])
+@_control.put("/v1/log", responses=says(408, 413, 415, 504), tags=["config"])
 async def set_log(request: Request, change: LogChange) -> Log:
     """Set the log level until the daemon starts again."""
     return validated(Log, await context.of(request).door.ask("log", level=change.level))

@@ -26,7 +26,7 @@ _LIVE = {
 
 
 @_read.get(
-    "/v1/events", responses={**says(422, 429), 200: _LIVE}, response_model=Events, tags=["events"]
+    "/v1/events", responses={**says(429), 200: _LIVE}, response_model=Events, tags=["events"]
 )
 async def events(
     request: Request,

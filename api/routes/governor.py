@@ -22,7 +22,7 @@ async def governor(request: Request) -> Governor:
     return view(await context.of(request).door.snapshot())
 
 
-@_control.put("/v1/governor", responses=says(404, 408, 409, 413, 415, 422, 504), tags=["energy"])
+@_control.put("/v1/governor", responses=says(404, 408, 409, 413, 415, 504), tags=["energy"])
 async def set_governor(request: Request, change: GovernorChange) -> Governor:
     """Change the policy from the next beat on; if the new one cannot run, the old one continues."""
     door = context.of(request).door

@@ -60,7 +60,7 @@ _DOCUMENT = body(
 Precondition = dict[str, int]
 """The definition that a change applies to, as arguments for the door; empty: any."""
 
-_CHANGED = {**says(404, 409, 412, 422, 504), 200: tagged()}
+_CHANGED = {**says(404, 409, 412, 504), 200: tagged()}
 IfMatch = Annotated[
     str | None, Header(max_length=128, description="ETag of the definition to change")
 ]
@@ -73,7 +73,7 @@ Waits = Annotated[
 ]
 
 
-@_read.get("/v1/jobs", responses=says(422), tags=["jobs"])
+@_read.get("/v1/jobs", responses=says(), tags=["jobs"])
 async def jobs(request: Request, limit: paging.Limit = 100, cursor: paging.Cursor = None) -> Jobs:
     """All jobs, by name."""
     answer = await context.of(request).door.ask("jobs")
@@ -82,7 +82,7 @@ async def jobs(request: Request, limit: paging.Limit = 100, cursor: paging.Curso
     return Jobs(items=items, next=after)
 
 
-@_read.get("/v1/jobs/{name}", responses={**says(404, 422), 200: tagged()}, tags=["jobs"])
+@_read.get("/v1/jobs/{name}", responses={**says(404), 200: tagged()}, tags=["jobs"])
 async def job(request: Request, response: Response, name: Name) -> Job:
     """One job, with its definition; its ETag identifies this version."""
     found = await _get(request, name)
@@ -93,7 +93,7 @@ async def job(request: Request, response: Response, name: Name) -> Job:
 @_control.put(
     "/v1/jobs/{name}",
     responses={
-        **says(404, 408, 409, 412, 413, 415, 422, 504),
+        **says(404, 408, 409, 412, 413, 415, 504),
         **LONG,
         200: tagged(location=True),
         201: {"model": Job, "description": "Created", **tagged(location=True)},
@@ -134,7 +134,7 @@ async def put_job(
 
 @_control.delete(
     "/v1/jobs/{name}",
-    responses={**says(404, 409, 412, 422, 504), **LONG},
+    responses={**says(404, 409, 412, 504), **LONG},
     response_model=Job,
     tags=["jobs"],
 )
@@ -197,7 +197,7 @@ async def drain_job(
 
 @_read.post(
     "/v1/jobs:validate",
-    responses={**says(408, 413, 415, 422), **LONG},
+    responses={**says(408, 413, 415), **LONG},
     response_model=Verdict,
     openapi_extra=_DOCUMENT,
     tags=["jobs"],
@@ -222,7 +222,7 @@ async def validate_job(request: Request, prefer: Prefer = None) -> Response:
 
 @_read.post(
     "/v1/jobs:explain",
-    responses={**says(408, 413, 415, 422), **LONG},
+    responses={**says(408, 413, 415), **LONG},
     response_model=Explanation,
     openapi_extra=_DOCUMENT,
     tags=["jobs"],

@@ -14,7 +14,7 @@ _read = read()
 ROUTERS = (_read,)
 
 
-@_read.get("/v1/operations", responses=says(422), tags=["jobs"])
+@_read.get("/v1/operations", responses=says(), tags=["jobs"])
 async def operations(
     request: Request, limit: paging.Limit = 100, cursor: paging.Cursor = None
 ) -> Operations:
@@ -28,7 +28,7 @@ async def operations(
 
 @_read.get(
     "/v1/operations/{id}",
-    responses={**says(404, 422), 200: {"headers": {"Retry-After": RETRY_AFTER}}},
+    responses={**says(404), 200: {"headers": {"Retry-After": RETRY_AFTER}}},
     tags=["jobs"],
 )
 async def operation(

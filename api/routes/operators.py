@@ -17,7 +17,7 @@ _read, _control = read(), control()
 ROUTERS = (_read, _control)
 
 
-@_read.get("/v1/operators", responses=says(422), tags=["operators"])
+@_read.get("/v1/operators", responses=says(), tags=["operators"])
 async def operators(
     request: Request, limit: paging.Limit = 100, cursor: paging.Cursor = None
 ) -> Operators:
@@ -27,7 +27,7 @@ async def operators(
     return Operators(items=items, next=after)
 
 
-@_read.get("/v1/jobs/{job}/operators/{id}", responses=says(404, 422), tags=["operators"])
+@_read.get("/v1/jobs/{job}/operators/{id}", responses=says(404), tags=["operators"])
 async def operator(request: Request, job: Name, id: Name) -> Operator:
     """One operator."""
     for found in views(await context.of(request).door.snapshot()):
@@ -38,7 +38,7 @@ async def operator(request: Request, job: Name, id: Name) -> Operator:
 
 @_control.put(
     "/v1/jobs/{job}/operators/{id}/kernel",
-    responses=says(404, 408, 409, 413, 415, 422, 504),
+    responses=says(404, 408, 409, 413, 415, 504),
     tags=["operators"],
 )
 async def set_kernel(request: Request, job: Name, id: Name, change: KernelChange) -> KernelRuns:

@@ -1,4 +1,4 @@
-"""`/v1/openapi.json`: the OpenAPI document."""
+"""`/v1`, the index of the resources, and `/v1/openapi.json`, the OpenAPI document."""
 
 from typing import Any
 
@@ -7,10 +7,25 @@ from fastapi.responses import JSONResponse
 
 from api import openapi
 from api.openapi import says
-from api.security import read
+from api.security import Route, read
+from edged import __version__
+from edged.rest.answers import Index
 
 _read = read()
 ROUTERS = (_read,)
+
+
+@_read.get("/v1/", include_in_schema=False)
+@_read.get("/v1", responses=says(), tags=["device"])
+async def index(request: Request) -> Index:
+    """The version of this API's program, and the resources that a GET without names reads."""
+    links = {
+        route.name: route.path
+        for route in request.app.routes
+        if isinstance(route, Route) and route.include_in_schema
+        if route.methods == {"GET"} and "{" not in route.path
+    }
+    return Index(version=__version__, links=links)
 
 
 @_read.get(

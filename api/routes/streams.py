@@ -22,7 +22,7 @@ OfJob = Annotated[
 ]
 
 
-@_read.get("/v1/streams", responses=says(422), tags=["streams"])
+@_read.get("/v1/streams", responses=says(), tags=["streams"])
 async def streams(
     request: Request, limit: paging.Limit = 100, cursor: paging.Cursor = None
 ) -> Streams:
@@ -35,14 +35,14 @@ async def streams(
     return Streams(items=items, next=after)
 
 
-@_read.get("/v1/streams/{stream}", responses=says(404, 409, 422), tags=["streams"])
+@_read.get("/v1/streams/{stream}", responses=says(404, 409), tags=["streams"])
 async def stream(request: Request, stream: Name, job: OfJob = None) -> Stream:
     """One stream."""
     snapshot, rates = await context.of(request).door.rates()
     return find(snapshot, stream, job, rates)
 
 
-@_read.get("/v1/sources", responses=says(422), tags=["streams"])
+@_read.get("/v1/sources", responses=says(), tags=["streams"])
 async def sources(
     request: Request, limit: paging.Limit = 100, cursor: paging.Cursor = None
 ) -> Sources:

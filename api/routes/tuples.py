@@ -36,7 +36,7 @@ _ROWS = body(
 @_ingest.post(
     "/v1/streams/{stream}/tuples",
     status_code=202,
-    responses=says(404, 408, 409, 413, 415, 422, 429, 504),
+    responses=says(404, 408, 409, 413, 415, 429, 504),
     response_model=Accepted,
     response_description="All rows are durable",
     openapi_extra=_ROWS,

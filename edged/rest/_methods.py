@@ -18,6 +18,7 @@ if TYPE_CHECKING:  # importing pydantic takes 0.2 s of a command
         Explanation,
         Governor,
         Health,
+        Index,
         Job,
         Jobs,
         KernelRuns,
@@ -42,6 +43,11 @@ class Methods(Transport):
     def health(self) -> Health:
         """Whether the API runs, and whether the daemon answers; needs no token."""
         answer: Health = self._call("GET", "/healthz")
+        return answer
+
+    def index(self) -> Index:
+        """The version of this API's program, and the resources that a GET without names reads."""
+        answer: Index = self._call("GET", "/v1")
         return answer
 
     def board(self) -> Board:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from contextlib import contextmanager, suppress
 
@@ -115,7 +116,8 @@ class Api(ChildProcess):
         # verify: 22 ms of CPU for the system's certificates, which no test uses
         transport = httpx.HTTPTransport(uds=str(self.socket), verify=False)
         options = {"base_url": "http://localhost", "timeout": 60, **options}
-        return httpx.Client(transport=transport, headers=headers, **options)
+        hooks = {"response": [_check_problem]}
+        return httpx.Client(transport=transport, headers=headers, event_hooks=hooks, **options)
 
     def over_tcp(self, token=None):
         """An httpx client of the TCP port."""
@@ -126,11 +128,27 @@ class Api(ChildProcess):
             timeout=60,
             trust_env=False,
             verify=False,
+            event_hooks={"response": [_check_problem]},
         )
 
     def token(self, *scopes, expires_us=None):
         """A fresh token with these scopes."""
         return self.tokens.create("-".join(scopes), scopes, NOW_US, expires_us)[1]
+
+
+def check_texts(problem):
+    """No text of a refusal refers to `errors`, or counts them, where there are none."""
+    texts = f"{problem['detail']} {problem['do']}"
+    if "`errors`" in texts:
+        assert problem["errors"], problem
+    for count in re.findall(r"\b(one|\d+) faults?\b", texts):
+        assert len(problem["errors"]) == (1 if count == "one" else int(count)), problem
+
+
+def _check_problem(answer):
+    """Every refusal that a test of the API gets is held to `check_texts`."""
+    if answer.headers.get("content-type") == "application/problem+json":
+        check_texts(json.loads(answer.read()))
 
 
 def until(condition, seconds=180.0, step_s=0.05):

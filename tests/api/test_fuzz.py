@@ -30,7 +30,7 @@ from urllib3.connection import HTTPConnection
 from urllib3.connectionpool import HTTPConnectionPool
 
 from api.app import routes
-from tests.api.support import READINGS, small
+from tests.api.support import READINGS, check_texts, small
 
 EXAMPLES = 200
 CHAINS, STEPS = 40, 15
@@ -44,7 +44,16 @@ SETTINGS = settings(
     database=None,
     suppress_health_check=list(HealthCheck),
 )
+
+
+def texts_fit_the_errors(_, response, __):
+    """`tests.api.support.check_texts`, as a check of schemathesis."""
+    if response.headers.get("content-type", [""])[0] == "application/problem+json":
+        check_texts(response.json())
+
+
 CHECKS = [
+    texts_fit_the_errors,
     schemathesis.checks.not_a_server_error,
     checks.status_code_conformance,
     checks.content_type_conformance,

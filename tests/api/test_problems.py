@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import socket
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from api.app import routes
 from api.door_client import DoorClient, Mailbox, refused
-from api.problems import KINDS
-from tests.api.support import Api, small, until
+from api.problems import KINDS, ApiProblem, ProblemFault
+from edged import __version__
+from tests.api.support import Api, check_texts, small, until
 
 PROBLEMS = [
     (
@@ -95,6 +98,71 @@ def test_a_refusal_says_what_and_what_to_do(lonely, request_, problem):
     assert answer.json() == {"errors": [], "retry_after_s": None, **problem}
     assert answer.status_code == problem["status"]
     assert answer.headers["content-type"] == "application/problem+json"
+
+
+WRONG = [
+    ("GET", "/v1/jobs?limt=5", "limt", "did you mean limit?"),
+    ("GET", "/v1/streams/power?jobs=x", "jobs", "did you mean job?"),
+    ("DELETE", "/v1/jobs/extra?dran=false", "dran", "did you mean drain?"),
+    ("POST", "/v1/streams/power/tuples?Job=x", "Job", "did you mean job?"),
+    ("GET", "/v1/jobs?page=2", "page", "known: cursor, limit"),
+    ("GET", "/v1?x", "x", "remove it: this resource takes no query parameters"),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "name", "do"), WRONG)
+def test_an_unknown_query_parameter_is_refused_with_the_nearest(lonely, method, path, name, do):
+    with lonely.client() as client:
+        answer = client.request(method, path)
+    fault = {"where": f"query.{name}", "what": "unknown parameter", "do": do}
+    problem = answer.json()
+    assert answer.status_code == 422, answer.text
+    assert (problem["detail"], problem["do"]) == (f"query.{name}: unknown parameter", do)
+    assert problem["errors"] == [fault]
+
+
+def test_unknown_query_parameters_are_refused_by_every_route(lonely):
+    """Before the body is read, and together with known ones."""
+    with lonely.client() as client:
+        for route in routes().routes:
+            path = re.sub(r"{\w+}", "power", route.path)
+            for method in route.methods:
+                answer = client.request(method, f"{path}?limit=5&typo=1")
+                assert answer.status_code == 422, (method, path, answer.text)
+                assert "query.typo" in {fault["where"] for fault in answer.json()["errors"]}
+        many = "&".join(f"p{n}" for n in range(2000))
+        problem = client.get(f"/v1/jobs?{many}").json()
+    assert problem["detail"] == "query.p0: unknown parameter, and 1999 more"
+    assert len(problem["errors"]) == 10
+
+
+def test_no_kind_refers_to_errors_where_there_are_none():
+    for kind in KINDS:
+        check_texts(ApiProblem(kind, "x").document())
+    fault = ProblemFault("query.limit", "is no number")
+    listed = ApiProblem("invalid", "x", errors=(fault,)).document()
+    assert listed["do"] == "correct what `errors` names"
+
+
+def test_what_the_daemon_refuses_without_a_place_refers_to_its_text():
+    problem = refused({"error": "a request is a JSON object", "kind": "invalid"}).document()
+    assert problem["errors"] == []
+    check_texts(problem)
+
+
+def test_the_index_names_every_resource_that_needs_no_name(lonely):
+    with lonely.client() as client:
+        index = client.get("/v1").json()
+        assert client.get("/v1/").json() == index
+        assert index["version"] == __version__
+        assert index["links"]["jobs"] == "/v1/jobs"
+        assert set(index["links"].values()) == {
+            path
+            for path, operations in client.get(index["links"]["openapi_document"])
+            .json()["paths"]
+            .items()
+            if "get" in operations and "{" not in path
+        }
 
 
 def test_a_daemon_that_is_away_is_503_with_when_to_come_again(lonely):

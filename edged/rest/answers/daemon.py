@@ -98,6 +98,19 @@ class Device(TypedDict, total=False):
     jobs: Annotated[list[str], Field(default_factory=list, examples=[["power_curve"]])]
 
 
+class Index(TypedDict):
+    """The index of the API."""
+
+    version: Annotated[str, Field(description="Version of edged", examples=["0.1.0"])]
+    links: Annotated[
+        dict[str, str],
+        Field(
+            description="Paths of the resources by the operationId of their GET",
+            examples=[{"jobs": "/v1/jobs"}],
+        ),
+    ]
+
+
 class Health(TypedDict, total=False):
     """Whether the API runs and the daemon answers."""
 
