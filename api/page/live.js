@@ -1,30 +1,20 @@
 // The stream of events and snapshots, by fetch: EventSource cannot carry a token.
 
+import { denied, headers, refusal, remember } from "/page/access.js";
+
 const RETRY_MS = 2000;
 const HIDDEN_MS = 30_000; // a hidden tab lets the device sleep
-
-/** Text of a refusal: the problem's detail, or the status of a proxy's answer. */
-async function refusal(answer) {
-  const told = await answer.json().catch(() => ({}));
-  return told.detail ?? `status ${answer.status}`;
-}
 
 export class Live {
   /** `on` is called with (kind, data): snapshot, event, daemon, missed; open, lost, unauthorized. */
   constructor(on) {
     this.on = on;
-    this.token = sessionStorage.getItem("edged.token");
     this.last = "0";
     document.addEventListener("visibilitychange", () => this.#seen());
   }
 
-  /** Headers of a request with this tab's token. */
-  headers(more = {}) {
-    return this.token ? { ...more, Authorization: `Bearer ${this.token}` } : more;
-  }
-
   async json(path) {
-    const answer = await fetch(path, { headers: this.headers() });
+    const answer = await fetch(path, { headers: headers() });
     if (!answer.ok) throw new Error(`${path}: ${answer.status}`);
     return answer.json();
   }
@@ -40,18 +30,17 @@ export class Live {
   }
 
   enter(token) {
-    this.token = token;
-    sessionStorage.setItem("edged.token", token);
+    remember(token);
     this.start();
   }
 
   async #run(abort) {
     let problem = "The API does not answer: it has ended the connection", pause = RETRY_MS;
     try {
-      const headers = this.headers({ Accept: "text/event-stream", "Last-Event-ID": this.last });
-      const answer = await fetch("/v1/events", { headers, signal: abort.signal });
-      if (answer.status === 401 || answer.status === 403) {
-        this.on("unauthorized", (await answer.json()).detail);
+      const wanted = headers({ Accept: "text/event-stream", "Last-Event-ID": this.last });
+      const answer = await fetch("/v1/events", { headers: wanted, signal: abort.signal });
+      if (denied(answer)) {
+        this.on("unauthorized", await refusal(answer));
         return;
       }
       if (answer.ok) {

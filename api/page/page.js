@@ -1,5 +1,6 @@
 // The status page: what the stream tells, as figures, charts and graphs.
 
+import { token } from "/page/access.js";
 import { Chart, SPAN_S } from "/page/chart.js";
 import { amount, byId, clock, count, digits, draw, duration, make, mark, say } from "/page/figures.js";
 import { amounts, graph } from "/page/graph.js";
@@ -51,7 +52,7 @@ function hear(kind, data) {
   else if (kind === "lost") problem = data;
   else if (kind === "unauthorized") {
     byId("ask").hidden = false;
-    problem = live.token ? data : "";
+    problem = token() ? data : "";
   }
   state();
 }

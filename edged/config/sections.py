@@ -214,6 +214,9 @@ class ApiSection:
         kinds.names(), (), "Origins of web pages that may make changes.",
         example='["https://console.example"]',
     )  # fmt: skip
+    docs: bool = _setting(
+        kinds.boolean(), True, "Whether `/docs` shows the reference of the API: docs/api.md."
+    )
     body_bytes_max: int = _setting(kinds.size(1 << 10), 64 << 10, "Largest request.")
     ingest_bytes_max: int = _setting(kinds.size(1 << 10), 16 << 20, "Largest request with tuples.")
     concurrency_max: int = _setting(

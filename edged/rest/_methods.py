@@ -46,7 +46,7 @@ class Methods(Transport):
         return answer
 
     def index(self) -> Index:
-        """The version of this API's program, and the resources that a GET without names reads."""
+        """The version of edged, and the resources that a GET without names reads."""
         answer: Index = self._call("GET", "/v1")
         return answer
 

@@ -55,5 +55,5 @@ def test_the_commands_of_the_page_work_in_their_order(shell):
 def test_every_resource_stands_on_the_page():
     for path in routes().openapi()["paths"]:
         parts = [part for part in re.split(r"/v1|(?=[/:][a-z])", path) if part]
-        named = parts[-1].partition("{")[0] if parts else f"`{path}`"
+        named = parts[-1].partition("{")[0] if parts else f"`GET {path}`"
         assert named in PAGE, path

@@ -77,7 +77,7 @@ def test_what_changes_something_needs_control_and_tuples_need_ingest():
     for method, path, scope in ROUTES:
         asks_only = method == "GET" or path in ("/v1/jobs:validate", "/v1/jobs:explain")
         assert scope == (
-            "public" if path in ("/", "/healthz") or path.startswith("/page/")
+            "public" if path in ("/", "/docs", "/healthz") or path.startswith("/page/")
             else "ingest" if path.endswith("/tuples")
             else "read" if asks_only
             else "control"
