@@ -39,6 +39,9 @@ export function say(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
+/** Let a screen reader say a text: the answer to a key, or a change of state. */
+export const speak = (text) => say(byId("spoken"), text);
+
 /** An element with a class and children: texts or elements. */
 export function make(tag, name = "", ...children) {
   const element = document.createElement(tag);

@@ -1,27 +1,65 @@
 // A job as a graph: laid out from its document, with what each part does now.
 
-import { amount, draw } from "/page/figures.js";
+import { amount, draw, make, say, speak } from "/page/figures.js";
 
-const HEIGHT = 62, GAP = 14, WIDEST = 216, LEAST = 132, LINK = 28;
+const GAP = 14, WIDEST = 216, LEAST = 150, LINK = 28;
+const TOP = 20, LINE = 17, BELOW = 8, SIDE = 12; // of the texts in a box
+const pen = document.createElement("canvas").getContext("2d");
 
-/** Draw `job`'s document into `place`; `figures(part, id)` gives a node's line and whether it flows. */
-export function graph(place, job, figures) {
+/**
+ * Draw `job`'s document into `place`; `figures(part, id)` gives a node's line and whether it flows.
+ * `texts` is a list for screen readers: what each node is, what feeds it, and its line.
+ */
+export function graph(place, texts, job, figures) {
   const width = place.clientWidth;
   if (!width) return;
   const { nodes, edges } = read(job);
   const layers = layered(nodes, edges);
   const across = width / layers.length >= LEAST + LINK;
-  const height = across ? beside(layers, width) : below(layers, width);
-  const busy = new Map();
-  const drawn = [...nodes.values()].map((node) => {
-    const [text, flows] = figures(node.part, node.id);
-    busy.set(node, flows);
-    return box(node, text);
-  });
-  const links = edges.map((edge) => link(edge, across, busy.get(edge.from)));
-  const svg = draw("svg", { width, height, role: "img", "aria-label": `Graph of ${job.name}` });
-  svg.append(...links, ...drawn);
+  const family = getComputedStyle(place).fontFamily;
+  for (const node of nodes.values()) {
+    [node.amounts, node.flows] = figures(node.part, node.id);
+    node.said = [node.id, about(node.kind, node.told), node.amounts];
+  }
+  const fill = (node, wide) => {
+    const fonts = [`600 13px ${family}`, `12px ${family}`, `12px ${family}`];
+    const lines = node.said.flatMap((text, at) => (text ? wrapped(text, wide - 2 * SIDE, fonts[at]) : []).map((line) => [at, line]));
+    Object.assign(node, { wide, lines, high: TOP + LINE * (Math.max(3, lines.length) - 1) + BELOW });
+  };
+  const height = across ? beside(layers, width, fill) : below(layers, width, fill);
+  const svg = draw("svg", { width, height, "aria-hidden": "true" });
+  svg.append(...edges.map((edge) => link(edge, across)), ...[...nodes.values()].map(box));
+  svg.querySelectorAll(".node")[place.dataset.chosen]?.classList.add("chosen");
   place.replaceChildren(svg);
+  tell(texts, [...nodes.values()]);
+}
+
+/** Arrow keys choose a node of the focused graph and speak its text. */
+export function stepping(place, texts) {
+  place.addEventListener("keydown", (event) => {
+    const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
+    const nodes = place.querySelectorAll(".node");
+    if (!step || !nodes.length) return;
+    event.preventDefault();
+    const chosen = (Number(place.dataset.chosen ?? (step > 0 ? -1 : 0)) + step + nodes.length) % nodes.length;
+    place.dataset.chosen = chosen;
+    nodes.forEach((node, at) => node.classList.toggle("chosen", at === chosen));
+    speak(texts.children[chosen].textContent);
+  });
+  place.addEventListener("blur", () => {
+    delete place.dataset.chosen;
+    place.querySelector(".chosen")?.classList.remove("chosen");
+  });
+}
+
+/** The nodes as texts; an entry changes only with its text, so that a reader keeps its place. */
+function tell(texts, nodes) {
+  while (texts.children.length > nodes.length) texts.lastChild.remove();
+  nodes.forEach(({ kind, said, inputs }, at) => {
+    const from = inputs.length ? `from ${inputs.map(({ id }) => id).join(", ")}` : "";
+    const entry = texts.children[at] ?? texts.appendChild(make("li"));
+    say(entry, [`${kind} ${said[0]}`, from, said[1], said[2]].filter(Boolean).join("; "));
+  });
 }
 
 /** Nodes by name, and edges between them.  `a.late` is a link out of a that carries late rows. */
@@ -61,59 +99,76 @@ function layered(nodes, edges) {
   return kept;
 }
 
-/** From left to right; returns the height. */
-function beside(layers, width) {
+/** From left to right; returns the height.  `fill(node, wide)` breaks a node's texts into lines. */
+function beside(layers, width, fill) {
   const column = width / layers.length;
   const wide = Math.min(WIDEST, column - LINK - 8);
   const step = layers.length > 1 ? (width - wide) / (layers.length - 1) : 0;
-  const most = Math.max(...layers.map((layer) => layer.length));
-  const height = most * (HEIGHT + GAP) - GAP;
+  layers.flat().forEach((node) => fill(node, wide));
+  const filled = layers.map((layer) => layer.reduce((sum, { high }) => sum + high, 0));
+  const height = Math.max(...layers.map((layer, depth) => filled[depth] + GAP * (layer.length - 1)));
   layers.forEach((layer, depth) => {
-    const room = height / layer.length;
-    layer.forEach((node, at) =>
-      Object.assign(node, { x: Math.min(depth * step, width - wide - 1) + 0.5, y: at * room + (room - HEIGHT) / 2 + 0.5, wide }));
+    const free = (height - filled[depth]) / layer.length;
+    let top = free / 2;
+    for (const node of layer) {
+      Object.assign(node, { x: Math.min(depth * step, width - wide - 1) + 0.5, y: top + 0.5 });
+      top += node.high + free;
+    }
   });
   return height + 2;
 }
 
 /** From top to bottom, where it is narrow; returns the height. */
-function below(layers, width) {
+function below(layers, width, fill) {
   let top = 0.5;
   for (const layer of layers) {
     const columns = Math.min(layer.length, Math.max(1, Math.floor((width + GAP) / (LEAST + GAP))));
     const wide = Math.min(WIDEST * 1.3, (width - 1 - GAP * (columns - 1)) / columns);
     const left = (width - columns * wide - GAP * (columns - 1)) / 2;
-    layer.forEach((node, at) => {
-      const column = at % columns, row = Math.floor(at / columns);
-      Object.assign(node, { x: left + column * (wide + GAP), y: top + row * (HEIGHT + GAP), wide });
-    });
-    top += Math.ceil(layer.length / columns) * (HEIGHT + GAP) - GAP + LINK;
+    layer.forEach((node) => fill(node, wide));
+    for (let first = 0; first < layer.length; first += columns) {
+      const row = layer.slice(first, first + columns);
+      row.forEach((node, column) => Object.assign(node, { x: left + column * (wide + GAP), y: top }));
+      top += Math.max(...row.map(({ high }) => high)) + GAP;
+    }
+    top += LINK - GAP;
   }
   return top - LINK + 2;
 }
 
-function box({ kind, id, told, x, y, wide }, amounts) {
-  const lines = [["name", id, 7.6], ["", about(kind, told), 6.7], ["amount", amounts, 6.7]];
+function box({ kind, x, y, wide, high, said, lines }) {
   const group = draw("g", { class: `node ${kind}`, transform: `translate(${x},${y})` });
   group.append(
-    draw("rect", { width: wide, height: HEIGHT, rx: 8 }),
-    draw("title", {}, lines.map(([, text]) => text).join("\n")),
-    ...lines.map(([name, text, em], at) =>
-      draw("text", { class: name, x: 12, y: 20 + at * 17 }, fit(text, (wide - 22) / em))),
+    draw("rect", { width: wide, height: high, rx: 8 }),
+    draw("title", {}, said.join("\n")),
+    ...lines.map(([part, text], at) => draw("text", { class: ["name", "", "amount"][part], x: SIDE, y: TOP + at * LINE }, text)),
   );
   return group;
 }
 
-const fit = (text, most) => (text.length <= most ? text : `${text.slice(0, Math.max(1, most - 1))}…`);
+/** A text in lines that fit into `room` pixels, broken between words where it can be. */
+function wrapped(text, room, font) {
+  pen.font = font;
+  const fits = (line) => pen.measureText(line).width <= room;
+  const lines = [""];
+  for (const word of text.split(/(?<=[ ,_(])/)) {
+    if (!fits(lines.at(-1) + word.trimEnd()) && lines.at(-1)) lines.push("");
+    for (const letter of fits(word.trimEnd()) ? [word] : word) {
+      if (!fits(lines.at(-1) + letter.trimEnd())) lines.push("");
+      lines[lines.length - 1] += letter;
+    }
+  }
+  return lines;
+}
 
-function link({ from, to, dead }, across, busy) {
+function link({ from, to, dead }, across) {
   const [x1, y1, x2, y2] = across
-    ? [from.x + from.wide, from.y + HEIGHT / 2, to.x, to.y + HEIGHT / 2]
-    : [from.x + from.wide / 2, from.y + HEIGHT, to.x + to.wide / 2, to.y];
+    ? [from.x + from.wide, from.y + from.high / 2, to.x, to.y + to.high / 2]
+    : [from.x + from.wide / 2, from.y + from.high, to.x + to.wide / 2, to.y];
   const d = across
     ? `M${x1},${y1}C${(x1 + x2) / 2},${y1} ${(x1 + x2) / 2},${y2} ${x2},${y2}`
     : `M${x1},${y1}C${x1},${(y1 + y2) / 2} ${x2},${(y1 + y2) / 2} ${x2},${y2}`;
-  return draw("path", { class: `edge${dead ? " dead" : busy ? " busy" : ""}`, d });
+  return draw("path", { class: `edge${dead ? " dead" : from.flows ? " busy" : ""}`, d });
 }
 
 /** What a part is, in the words of its document. */

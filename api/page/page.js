@@ -2,8 +2,8 @@
 
 import { token } from "/page/access.js";
 import { Chart, SPAN_S } from "/page/chart.js";
-import { amount, byId, clock, count, digits, draw, duration, make, mark, say } from "/page/figures.js";
-import { amounts, graph } from "/page/graph.js";
+import { amount, byId, clock, count, digits, draw, duration, make, mark, say, speak } from "/page/figures.js";
+import { amounts, graph, stepping } from "/page/graph.js";
 import { Live } from "/page/live.js";
 
 const STALE_MS = 5000; // a snapshot comes every second
@@ -16,7 +16,7 @@ let history = []; // what the charts show: {t, watts, joules, …}
 let recent = []; // snapshots of the last RATE_S
 let jobs = new Map(); // documents, by name
 let told = 0; // performance.now() of the newest snapshot
-let daemon = true, problem = "", reloading = false;
+let daemon = true, problem = "", reloading = false, lastSpoken = "";
 const live = new Live(hear);
 
 const charts = {
@@ -64,6 +64,8 @@ function state() {
   const stale = told > 0 && (quiet > STALE_MS || !daemon);
   document.body.className = stale || (problem && !asks) ? "stale" : told ? "live" : "";
   document.querySelector("main").hidden = asks && !told;
+  const spoken = stale ? "The figures are not current" : told ? "live" : "";
+  if (spoken !== lastSpoken) speak((lastSpoken = spoken));
   say(byId("pulse").querySelector("span"), stale ? `${duration(quiet / 1000)} old` : told ? "live" : asks ? "token needed" : "connecting");
   const newest = recent.at(-1);
   const since = newest ? ` What is shown is as of ${clock(newest.wall_us)}.` : "";
@@ -71,7 +73,7 @@ function state() {
   notice.hidden = !stale && !problem && daemon;
   if (!daemon) say(notice, `The daemon does not answer.${since}`);
   else if (problem) say(notice, asks ? `Not let in: ${problem}` : `${problem}.${since}`);
-  else if (stale) say(notice, `Nothing has come for ${duration(quiet / 1000)}.${since}`);
+  else if (stale) say(notice, `Nothing comes any more.${since}`); // read out once: no counting seconds
 }
 
 function snapshot(now) {
@@ -237,8 +239,15 @@ function backlog(now) {
 function job(name, now) {
   let card = document.getElementById(`job ${name}`);
   if (!card) {
-    card = make("article", "job", make("header", "", make("h2", "", name), make("p", "note")), make("div", "graph"));
+    card = make("article", "job", make("header", "", make("h2", "", name), make("p", "note")), make("div", "graph"), make("ul", "unseen"));
     card.id = `job ${name}`;
+    const [place, texts] = [card.querySelector(".graph"), card.querySelector("ul")];
+    place.tabIndex = 0;
+    for (const [part, role] of [[place, "group"], [texts, "list"]]) {
+      part.setAttribute("role", role);
+      part.setAttribute("aria-label", `Graph of ${name}`);
+    }
+    stepping(place, texts);
     byId("jobs").append(card);
   }
   const { promises } = now;
@@ -249,7 +258,7 @@ function job(name, now) {
   note.classList.toggle("warning", now.state !== "running");
   const document_ = jobs.get(name)?.document;
   if (!document_) return;
-  graph(card.querySelector(".graph"), document_, (part, id) =>
+  graph(card.querySelector(".graph"), card.querySelector("ul"), document_, (part, id) =>
     amounts(part, now[part][id], (key) => rate((s) => s.jobs[name]?.[part][id]?.[key]) ?? 0));
 }
 

@@ -147,8 +147,9 @@ def check_texts(problem):
 
 def _check_problem(answer):
     """Every refusal that a test of the API gets is held to `check_texts`."""
-    if answer.headers.get("content-type") == "application/problem+json":
-        check_texts(json.loads(answer.read()))
+    is_problem = answer.headers.get("content-type") == "application/problem+json"
+    if is_problem and (body := answer.read()):  # HEAD has none
+        check_texts(json.loads(body))
 
 
 def until(condition, seconds=180.0, step_s=0.05):
