@@ -26,7 +26,8 @@ TEXTS = ("svg text", "svg .read", ".node .name", ".node .amount")
 GRAPHICS = {
     ".first": "stroke", ".other": "stroke", ".promise": "stroke", ".cross": "stroke",
     ".edge": "stroke", ".edge.busy": "stroke", ".node rect": "stroke",
-    ".node.stream rect": "stroke", ".node.chosen rect": "stroke", "#pulse i": "background", ".live #pulse i": "background",
+    ".node.stream rect": "stroke", ".node.chosen rect": "stroke",
+    "#pulse i": "background", ".live #pulse i": "background",
     ".stale #pulse i": "background", "#ask input": "border", "nav input": "border",
     ":focus-visible": "outline", "#notice": "border-left",
 }  # fmt: skip
