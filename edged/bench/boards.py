@@ -66,7 +66,7 @@ def _draw_sweep(axes: Any) -> None:
     axes.annotate(f"idle {fit_nano.IDLE_W:.2f} W", (khz[-1] / 1e3, fit_nano.IDLE_W), ha="right",
                   xytext=(0, -14), textcoords="offset points", color=GREY, fontsize=10)  # fmt: skip
     axes.set(xlabel="CPU clock (MHz)", ylabel="power of the whole board (W)", ylim=(0, None),
-             title="Jetson Nano: published measurements (×), edged's model (lines)")  # fmt: skip
+             title="Jetson Nano: published (×), modelled (lines)")  # fmt: skip
     axes.legend(loc="upper left")
 
 
