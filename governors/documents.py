@@ -11,13 +11,14 @@ board profiles had 533 lines; they have 499 with this module.
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, TypeVar
 
 import msgspec
 from msgspec import inspect
+
+from governors.suggestions import did_you_mean
 
 T = TypeVar("T")
 
@@ -51,6 +52,33 @@ def convert(document: Any, kind: type[T], where: str, error: Callable[[str], Exc
         raise error(f"{path.removesuffix(': ')}: {text}") from None
 
 
+def in_units(document: Any, kind: type[Any], where: str, error: Callable[[str], Exception]) -> Any:
+    """A copy of a document for `convert`, in which texts such as `400mW` are numbers wherever the
+    Struct declares a quantity: `Meta(extra={"quantity": POWER})`.  Raises `error`."""
+    return _in_units(document, inspect.type_info(kind), where, error)
+
+
+def _in_units(value: Any, info: Any, path: str, error: Callable[[str], Exception]) -> Any:
+    quantity = info.extra.get("quantity") if getattr(info, "extra", None) else None
+    if quantity is not None and isinstance(value, str):
+        try:
+            return quantity.parse(value)
+        except ValueError as problem:
+            raise error(f"{path}: {value!r} {problem}") from None
+    info = _bare(info)
+    if isinstance(info, inspect.StructType) and isinstance(value, Mapping):
+        kinds = {f.encode_name: f.type for f in info.fields}
+        return {
+            key: _in_units(inner, kinds[key], f"{path}.{key}", error) if key in kinds else inner
+            for key, inner in value.items()
+        }
+    if isinstance(info, inspect.VarTupleType) and isinstance(value, list):
+        return [
+            _in_units(one, info.item_type, f"{path}[{i}]", error) for i, one in enumerate(value)
+        ]
+    return value
+
+
 def _described(problem: str, kind: type[Any]) -> tuple[str, str]:
     """The path of msgspec's problem, and the problem with a suggestion."""
     parts = _LOCATION.fullmatch(problem)
@@ -60,9 +88,9 @@ def _described(problem: str, kind: type[Any]) -> tuple[str, str]:
         if field[1] == "missing required":
             return f"{at}.{field[2]}", "is missing"
         known = [f.encode_name for f in _type_at(kind, path).fields]
-        return f"{at}.{field[2]}", f"no such setting; {_nearest(field[2], known)}"
+        return f"{at}.{field[2]}", f"no such setting; {did_you_mean(field[2], known)}"
     if word := _WORD.fullmatch(text):
-        return at, f"{word[1]!r} is not known; {_nearest(word[1], _type_at(kind, path).values)}"
+        return at, f"{word[1]!r} is not known; {did_you_mean(word[1], _type_at(kind, path).values)}"
     if text.endswith(f"matching regex {_NOT_BLANK!r}"):
         return at, "is empty"
     text = _TYPE.sub(lambda names: _toml_types(names[1]), text)
@@ -72,11 +100,6 @@ def _described(problem: str, kind: type[Any]) -> tuple[str, str]:
 def _toml_types(names: str) -> str:
     """`float | null` in TOML's words."""
     return " or ".join(_TYPES.get(name, name) for name in names.split(" | ") if name != "null")
-
-
-def _nearest(word: str, known: Sequence[str]) -> str:
-    near = difflib.get_close_matches(word, known, n=1)
-    return f"did you mean {near[0]}?" if near else f"known: {', '.join(sorted(known))}"
 
 
 def _type_at(kind: type[Any], path: str) -> Any:

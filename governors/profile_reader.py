@@ -6,7 +6,6 @@ is strict (`governors.documents`).  A value written as `unknown` becomes None.
 
 from __future__ import annotations
 
-import difflib
 import math
 import sys
 from functools import cache
@@ -35,6 +34,7 @@ from governors.profile import (
     UplinkFigures,
     Volts,
 )
+from governors.suggestions import did_you_mean
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -56,9 +56,7 @@ def names() -> list[str]:
 def load(name: str) -> BoardProfile:
     """The profile of that name.  Raises ProfileError."""
     if name not in names():
-        near = difflib.get_close_matches(name, names(), 1)
-        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(names())}"
-        raise ProfileError(f"no board profile {name!r}: {hint}")
+        raise ProfileError(f"no board profile {name!r}: {did_you_mean(name, names())}")
     path = DIRECTORY / f"{name}.toml"
     return parse(path.read_text(), path.name)
 

@@ -22,6 +22,7 @@ from edged.simulate.rows import ROWS, WINDOWS
 from governors.actuators.base import discover
 from governors.detect import detect
 from governors.energy import Provenance
+from governors.suggestions import did_you_mean
 from governors.sysfs import Sysfs
 from kernels.cuda import gpu
 
@@ -42,8 +43,8 @@ def offered(names: Sequence[str]) -> list[type[WindowJoin]]:
     for name in names:
         member = find_join(name)
         if member is None or not member.ordered:
-            choices = ", ".join(m.name for m in load_joins().values() if m.ordered)
-            raise ConfigError(f"{name!r} is not a kernel that the daemon runs; there are {choices}")
+            advice = did_you_mean(name, [m.name for m in load_joins().values() if m.ordered])
+            raise ConfigError(f"{name!r} is not a kernel that the daemon runs; {advice}")
         found.append(member)
     return found
 

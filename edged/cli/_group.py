@@ -7,6 +7,8 @@ import re
 
 import click
 
+from governors.suggestions import closest
+
 
 class Lazy(click.Group):
     """A group of modules, each with its own `command`; only the one that runs is imported."""
@@ -18,6 +20,15 @@ class Lazy(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         """All command names."""
         return sorted(self.modules())
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Overrides click's, which looks for similar names among imported commands only."""
+        if args and not args[0].startswith("-") and args[0] not in self.modules():
+            near = closest(args[0], self.list_commands(ctx))
+            ctx.fail(f"No such command '{args[0]}'." + (f" Did you mean '{near}'?" if near else ""))
+        return super().resolve_command(ctx, args)
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         """The command of a name, or None."""

@@ -15,6 +15,7 @@ import click
 
 from edged.console import options as checks
 from edged.errors import ConfigError
+from governors.quantities import POWER
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -39,8 +40,8 @@ NONE = "none"
 )
 @click.option("--workers", type=click.IntRange(1, 64), help="Kernel threads; default: the cores.")
 @click.option("--kernel", "names", multiple=True, help="Only these kernels; default: all.")
-@click.option("--cpu-watts", type=checks.ABOVE_ZERO, help="Power of one busy core.")
-@click.option("--gpu-watts", type=checks.ABOVE_ZERO, help="Power of the busy GPU.")
+@click.option("--cpu-watts", type=checks.WithUnit(POWER), help="Power of one busy core, in W.")
+@click.option("--gpu-watts", type=checks.WithUnit(POWER), help="Power of the busy GPU, in W.")
 @click.option(
     "--board",
     metavar="DIR|simulated:NAME|none",

@@ -6,13 +6,16 @@ import json
 from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from edged.cli import _api
 from edged.errors import ConfigError
 from edged.rest import Client
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 EX_DATAERR, EX_TEMPFAIL, EX_NOPERM = 65, 75, 77
 """sysexits.h: fault of the journal or of a write; a daemon runs with the journal; no permission."""
@@ -110,6 +113,39 @@ def policy(
     if answer["problem"]:
         click.echo(f"edged: {answer['problem']}", err=True)
         ctx.exit(EX_NOPERM)
+
+
+@command.command(name="policies")
+@click.argument("name", required=False)
+@_api.as_json
+def policies(name: str | None, as_json: bool) -> None:
+    """The policies, or the one called NAME, and their settings; needs no daemon."""
+    from rich.console import Console
+
+    from edged.config.energy_tables import settings_of
+    from governors.errors import GovernorError
+    from governors.policies.base import find_policy, load_all
+
+    try:
+        found = {name: find_policy(name)} if name else dict(sorted(load_all().items()))
+    except GovernorError as problem:
+        raise ConfigError(str(problem)) from problem
+    document = [
+        {
+            "policy": called,
+            "text": (kind.__doc__ or "").partition("\n")[0],
+            "needs_model": kind.needs_model,
+            "settings": [
+                dict(zip(("key", "value", "default", "meaning"), row, strict=True))
+                for row in settings_of(kind)
+            ],
+        }
+        for called, kind in found.items()
+    ]
+    if as_json:
+        click.echo(json.dumps(document))
+    else:
+        _show_policies(document, Console(markup=False, highlight=False))
 
 
 @command.command(name="restore")
@@ -215,6 +251,24 @@ def _show_running(client: Client, as_json: bool) -> None:
         click.echo(f"restored: {text}")
     for change in ran["changes"]:
         click.echo(f"changed: {change['text']}")
+
+
+def _show_policies(document: list[dict[str, Any]], console: Console) -> None:
+    """Each policy with a table of its settings."""
+    from rich.table import Table
+
+    for policy in document:
+        console.print(f"{policy['policy']}: {policy['text']}", style="bold")
+        if not policy["settings"]:
+            console.print("  no settings")
+            continue
+        table = Table(box=None, pad_edge=False)
+        for column in ("  setting", "value", "default", "meaning"):
+            table.add_column(column, overflow="fold")
+        for setting in policy["settings"]:
+            key, *others = setting.values()
+            table.add_row(f"  {key}", *others)
+        console.print(table)
 
 
 def _named(chosen: Mapping[str, Any]) -> str:

@@ -11,6 +11,7 @@ import click
 
 from edged.console import options as checks
 from edged.errors import ConfigError
+from governors.quantities import ENERGY
 
 _SUFFIXES = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9}
 SWEEP_POINTS_A_DECADE = 4
@@ -31,7 +32,8 @@ SWEEP_POINTS_A_DECADE = 4
               "  [default: the job's own, else hands_off]")  # fmt: skip
 @click.option("--set", "pairs", multiple=True, metavar="KEY=VALUE",
               help="A setting of the policy: watts=3.8, cpu_mhz=1113, until=06:00.")  # fmt: skip
-@click.option("--battery", help="50Wh or 180kJ: show how long it lasts.")
+@click.option("--battery", "battery_j", type=checks.WithUnit(ENERGY, plain=False),
+              help="50Wh or 180kJ: show how long it lasts.")  # fmt: skip
 @click.option("--seconds", default=600.0, show_default=True, type=checks.ABOVE_ZERO,
               help="Simulated time.")  # fmt: skip
 @click.option("--seed", default=1, show_default=True, type=click.IntRange(0),
@@ -57,7 +59,7 @@ SWEEP_POINTS_A_DECADE = 4
 @click.option("--plot", type=click.Path(dir_okay=False, path_type=Path), help="Draw it here (PNG).")
 def command(
     job: str, board: str, mode: str | None, rate: str, latency: str | None, policy: str | None,
-    pairs: tuple[str, ...], battery: str | None, seconds: float, seed: int, sends: float,
+    pairs: tuple[str, ...], battery_j: float | None, seconds: float, seed: int, sends: float,
     matches: float, upload_within: str | None, memory_cap: bool, sweep: str | None,
     store: Path | None, gpu: bool, json_path: Path | None, plot: Path | None,
 ) -> None:  # fmt: skip
@@ -72,6 +74,7 @@ def command(
 
     import governors.profile_reader
     from edged.energy.predict import policy_of
+    from edged.energy.settings import setting
     from edged.job.plan import load_job
     from edged.placement.profile import load_energy, load_profile
     from edged.simulate import report
@@ -81,7 +84,7 @@ def command(
     checks.output("--json", json_path)
     checks.output("--plot", plot)
     plan = _with_latency(load_job(job), latency)
-    name, settings = policy_of(plan, policy, dict(_setting(pair) for pair in pairs))
+    name, settings = policy_of(plan, policy, dict(setting(pair, "--set") for pair in pairs))
     try:
         question = report.Question(
             plan=plan,
@@ -92,7 +95,7 @@ def command(
             mode=mode,
             seconds=seconds,
             seed=seed,
-            battery_j=None if battery is None else _joules(battery),
+            battery_j=battery_j,
             upload_within_us=0 if upload_within is None else _us("--upload-within", upload_within),
             memory_cap=memory_cap,
             calibrated=None if store is None else load_profile(store),
@@ -148,27 +151,6 @@ def _number(option: str, text: str) -> float:
     if match is None or float(match[1]) <= 0:
         raise ConfigError(f"{option}: {text!r} is not a rate; write e.g. 500, 10k or 1.5M")
     return float(match[1]) * _SUFFIXES[match[2]]
-
-
-def _joules(text: str) -> float:
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(Wh|kWh|J|kJ|MJ)", text.strip())
-    if match is None or float(match[1]) <= 0:
-        raise ConfigError(f"--battery: {text!r} is not an energy; write e.g. 50Wh or 180kJ")
-    units = {"Wh": 3600.0, "kWh": 3.6e6, "J": 1.0, "kJ": 1e3, "MJ": 1e6}
-    return float(match[1]) * units[match[2]]
-
-
-def _setting(pair: str) -> tuple[str, Any]:
-    """`watts=5`, `until=06:00`, `sleep=true`."""
-    key, equals, text = pair.partition("=")
-    if not equals:
-        raise ConfigError(f"--set: {pair!r} is not a setting; write e.g. watts=5")
-    if text in ("true", "false"):
-        return key, text == "true"
-    try:
-        return key, float(text)
-    except ValueError:
-        return key, text
 
 
 def _sweep(text: str) -> tuple[str, list[float]]:

@@ -1,28 +1,52 @@
-"""The documentation of the settings, made from their table: docs/config.md and deploy/edged.toml.
+"""The documentation of the settings, made from their declarations.
 
-python -m edged.config.page        writes both files of the repository
+python -m edged.config.page        writes docs/config.md, deploy/edged.toml, and the marked parts of
+                                   docs/energy.md
 """
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from edged.config import energy_tables
 from edged.config.sections import SECTIONS, SETTINGS, Setting
 from edged.documents.units import SIZE_UNITS
 
 ROOT = Path(__file__).parents[2]
 DOCUMENT = Path("docs/config.md")
 COMMENTED = Path("deploy/edged.toml")
+ENERGY = Path("docs/energy.md")
+PARTS = {"policies": energy_tables.policies, "meters": energy_tables.meters}
+"""Made parts of docs/energy.md, by the name in their markers."""
+_ENERGY = """
+## Settings of policies
+
+The keys of `energy.settings`, of `[governor] settings` of a [job](jobs.md#governor), of
+`--governor` and of `--set`. `edged governor policies` prints them, those of plug-ins included. A
+number counts in the unit that the table names; a text names its own unit.
+[Energy](energy.md#policies) says what the policies do.
+
+{policies}
+
+## Settings of meters
+
+The keys of `energy.meters`, which is `[energy.meters]` in this file, and of the table `[meters]` in
+a file for `--meters`; see [energy](energy.md#meters).
+
+{meters}
+"""
 _SET = {"run.jobs": '["jobs.d/*.toml"]'}
 """Settings that are not commented out in an installed daemon's file."""
 _HEAD = """\
 # Configuration
 
-<!-- Made by `python -m edged.config.page` from edged/config/sections.py: change that. -->
+<!-- Made by `python -m edged.config.page` from edged/config/sections.py, governors/policies and
+governors/meters/settings.py: change those. -->
 
 Daemon and API read one TOML file: `/etc/edged/edged.toml` of an installed daemon, else the file of
 `edged run --config`. Every value may also be set in a drop-in, the environment or a flag. Later
@@ -64,7 +88,16 @@ def document() -> str:
         parts.append(f"\n## [{section}]\n\n{kind.__doc__}\n")
         parts.append("| key | kind | default | meaning | |\n|---|---|---|---|---|")
         parts += [_row(setting) for setting in _of(section, kind)]
-    return "\n".join(parts) + "\n"
+    made = {name: make() for name, make in PARTS.items()}
+    return "\n".join(parts) + "\n" + _ENERGY.format(**made)
+
+
+def energy(text: str) -> str:
+    """docs/energy.md with its made parts, between `<!-- NAME: made ... -->` and `<!-- end -->`."""
+    for name, make in PARTS.items():
+        marked = re.compile(rf"(<!-- {name}: [^>]*-->\n).*?(<!-- end -->)", re.DOTALL)
+        text = marked.sub(lambda at, make=make: f"{at[1]}\n{make()}\n\n{at[2]}", text)
+    return text
 
 
 def commented() -> str:
@@ -121,7 +154,8 @@ def _row(setting: Setting) -> str:
 
 
 def main() -> None:
-    """Write both files."""
+    """Write all files."""
+    (ROOT / ENERGY).write_text(energy((ROOT / ENERGY).read_text()))
     (ROOT / DOCUMENT).write_text(document())
     (ROOT / COMMENTED).write_text(commented())
 

@@ -16,7 +16,6 @@ All faults are collected: `load` raises the first, `faults` returns all.
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 import sys
@@ -42,6 +41,7 @@ from edged.config.sections import (
 )
 from edged.errors import ConfigError
 from edged.platform.loopback import is_loopback
+from governors.suggestions import closest, did_you_mean
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -273,7 +273,7 @@ class _ConfigReader:
         nearest key of its section or of all, else every key of its section."""
         section, _, name = word.rpartition(".")
         own = [key for key in SETTINGS if key.startswith(f"{section}.")]
-        called = name if _named(name) or _near(word, own) else "".join(_near(name, _NAMES, 0.8))
+        called = name if _named(name) or closest(word, own) else closest(name, _NAMES, 0.8)
         if others := _named(called):
             advice = f"did you mean {' or '.join(others)}?"
             self.faults.append(SettingError(word, origin, "unknown key", advice))
@@ -281,23 +281,12 @@ class _ConfigReader:
             self._refuse_unknown(word, "key", own or SECTIONS, origin)
 
     def _refuse_unknown(self, word: str, what: str, known: Iterable[str], origin: str) -> None:
-        self.faults.append(SettingError(word, origin, f"unknown {what}", nearest(word, known)))
-
-
-def nearest(word: str, known: Iterable[str]) -> str:
-    """Advice for an unknown word: the nearest known one, or all of them."""
-    near = _near(word, known)
-    return f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+        self.faults.append(SettingError(word, origin, f"unknown {what}", did_you_mean(word, known)))
 
 
 def _named(name: str) -> list[str]:
     """The keys of this name in all sections."""
     return [key for key in SETTINGS if key.split(".")[1] == name]
-
-
-def _near(word: str, known: Iterable[str], cutoff: float = 0.6) -> list[str]:
-    """The most similar word, or an empty list."""
-    return difflib.get_close_matches(word, list(known), n=1, cutoff=cutoff)
 
 
 def _combination_faults(reader: _ConfigReader) -> list[SettingError]:

@@ -151,12 +151,13 @@ class EnergySection:
         example='"generic-x86"',
     )  # fmt: skip
     policy: str = _setting(
-        kinds.text(), "hands_off", "The energy policy; see docs/energy.md, Policies.",
+        kinds.text(), "hands_off", "The energy policy; `edged governor policies` lists them.",
         example='"race_to_idle"', live=True,
     )  # fmt: skip
     settings: Mapping[str, Any] = _setting(
-        kinds.table(), {}, "Settings of the policy.", example="{ watts = 5.0 }", live=True
-    )
+        kinds.table(), {}, "Settings of the policy; see docs/config.md, Settings of policies.",
+        example="{ watts = 5.0 }", live=True,
+    )  # fmt: skip
     allow: tuple[str, ...] = _setting(
         kinds.names(), (),
         "Opt-in settings: emc, offline:WATTS, gpu_pm, uclamp; see docs/energy.md, Policies.",
@@ -165,7 +166,7 @@ class EnergySection:
     meters: Mapping[str, Any] = _setting(
         kinds.table(), {},
         "Additions to the board's meters: labels, external meters, the radio; see "
-        "docs/energy.md, Meters.", example='{ labels = { "6-0040/1" = "POM_5V_CPU" } }',
+        "docs/config.md, Settings of meters.", example='{ labels = { "6-0040/1" = "POM_5V_CPU" } }',
     )  # fmt: skip
     helper: str = _setting(
         kinds.path(), "/run/edged/governor.sock",

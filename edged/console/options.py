@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from edged.errors import ConfigError
+from governors.quantities import Quantity
 
 
 class Number(click.FloatRange):
@@ -21,6 +22,22 @@ class Number(click.FloatRange):
         if not math.isfinite(found):
             self.fail(f"{value} is not a finite number.", param, ctx)
         return found
+
+
+class WithUnit(click.ParamType):
+    """A quantity: `5W`, `50Wh`; with `plain` also a number of its own unit."""
+
+    def __init__(self, kind: Quantity, plain: bool = True) -> None:
+        self.kind, self.plain = kind, plain
+        self.name = kind.noun.partition(" ")[2]
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Overrides click's conversion.  Raises ConfigError."""
+        try:
+            return self.kind.parse_text(value) if self.plain else self.kind.parse(value)
+        except ValueError as problem:
+            option = param.opts[0] if param is not None else self.name
+            raise ConfigError(f"{option}: {value!r} {problem}") from None
 
 
 ABOVE_ZERO = Number(0, min_open=True)

@@ -17,7 +17,6 @@ from typing import Any
 
 from edged.beat.recover import FaultyFile
 from edged.config import Config, SettingError
-from edged.config.read import nearest
 from edged.daemon.settings import DaemonSettings
 from edged.documents.reader import load_document
 from edged.energy.settings import NO_BOARD, SIMULATED, EnergySettings
@@ -32,10 +31,12 @@ from governors.detect import detect
 from governors.errors import GovernorError
 from governors.meters import settings as meters
 from governors.policies.base import load_all as load_policies
+from governors.policies.base import unknown_settings
 from governors.policies.running import Running
 from governors.profile_reader import load as load_profile
 from governors.simulated.board import from_name
 from governors.simulated.kernel import open_root
+from governors.suggestions import did_you_mean
 from governors.sysfs import Sysfs
 
 _PATTERN = frozenset("*?[")
@@ -100,12 +101,11 @@ def energy_faults(config: Config) -> Iterator[SettingError]:
         yield _wrong(config, "energy.meters", str(problem))
     policy = load_policies().get(side.policy)
     if policy is None:
-        advice = nearest(side.policy, sorted(load_policies()))
+        advice = did_you_mean(side.policy, load_policies())
         yield _wrong(config, "energy.policy", f"there is no policy {side.policy!r}", advice)
         return
-    unknown = sorted(set(side.settings) - set(policy.defaults))
-    for key in unknown:
-        advice = nearest(key, sorted(policy.defaults)) if policy.defaults else "it has none"
+    unknown = unknown_settings(policy, side.settings)
+    for key, advice in unknown.items():
         yield _wrong(config, "energy.settings", f"{side.policy} has no setting {key}", advice)
     if unknown:
         return
@@ -161,7 +161,7 @@ def _allow_faults(config: Config) -> Iterator[SettingError]:
         return
     for word in unknown:
         if word not in available:
-            advice = nearest(word, available)
+            advice = did_you_mean(word, available)
             yield _wrong(config, "energy.allow", f"there is no {word} here", advice)
 
 

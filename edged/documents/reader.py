@@ -12,7 +12,6 @@ and sizes need a decoder each.  msgspec also stops at the first fault of a table
 from __future__ import annotations
 
 import datetime
-import difflib
 import json
 import re
 import sys
@@ -23,6 +22,7 @@ from typing import Any, TypeVar
 
 from edged.documents.units import duration_us, size_bytes
 from edged.errors import JobError
+from governors.suggestions import did_you_mean as did_you_mean  # noqa: PLC0414
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -106,15 +106,6 @@ def plain(value: Any) -> Any:
 def below(path: str, key: str) -> str:
     """The dotted path of `key` in the table at `path` (`""` is the document itself)."""
     return f"{path}.{key}" if path else key
-
-
-def did_you_mean(word: str, known: Iterable[str], *, otherwise: str = "") -> str:
-    """Advice for an unknown word: the nearest known one, or all of them."""
-    names = list(known)
-    near = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
-    if near:
-        return f"did you mean {near[0]}?"
-    return otherwise or (f"known: {', '.join(sorted(names))}" if names else "none is known")
 
 
 def refuse_unknown(path: str, document: Mapping[str, Any], known: Iterable[str]) -> None:

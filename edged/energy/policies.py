@@ -125,7 +125,11 @@ class Policies:
         lacking = [need for need in policy.needs if not has[need]]
         if not lacking:
             return ""
-        other = "; joules_per_day needs none" if BATTERY in lacking else ""
+        other = (
+            '; joules_per_day needs none, nor does until with battery = "50Wh"'
+            if BATTERY in lacking
+            else ""
+        )
         return f"policy {policy.name} needs {' and '.join(lacking)}; this board has none{other}"
 
     def begin(self) -> None:

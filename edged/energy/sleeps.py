@@ -19,6 +19,7 @@ disable them for good.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from time import perf_counter_ns
 from typing import Any
 
@@ -28,6 +29,7 @@ from governors.actuators.base import Switch, WriteCost
 from governors.actuators.cpufreq import cpu_list
 from governors.actuators.ownership import Ownership
 from governors.errors import ActuatorError
+from governors.quantities import POWER
 from governors.sysfs import CPUFREQ, Sysfs
 from governors.tariff import Sleep, Tariff
 
@@ -35,6 +37,7 @@ OFFLINE, GPU_PM, UCLAMP = "offline", "gpu_pm", "uclamp"
 GPU_POWER = "gpu.power"
 ON, OFF = "1", "0"
 GPU_ON, GPU_AUTO = "on", "auto"
+_SAVING = replace(POWER, zero=True)
 AGAIN_US = 5_000_000
 """Failed settings are retried after this time."""
 
@@ -45,11 +48,12 @@ def parse_allowed(words: Iterable[str]) -> dict[str, float]:
     for word in words:
         name, _, text = word.partition(":")
         try:
-            watts = float(text or 0.0)
+            watts = _SAVING.parse_text(text) if text else 0.0
         except ValueError:
             watts = -1.0
         if not 0.0 <= watts < 1e3 or (text and name != OFFLINE):
-            raise ConfigError(f"allow: {word!r} is not known; write e.g. emc or {OFFLINE}:0.05 (W)")
+            advice = f"write e.g. emc, {OFFLINE}:0.05 (W) or {OFFLINE}:50mW"
+            raise ConfigError(f"allow: {word!r} is not known; {advice}")
         found[name] = watts
     return found
 

@@ -40,7 +40,7 @@ def parse(given: Mapping[str, Any]) -> GovernorPlan:
     known = load_all()
     name = doc.choice("governor", given, "policy", sorted(known))
     settings = doc.table("governor", given, "settings", {})
-    doc.refuse_unknown("governor.settings", settings, known[name].defaults)
+    doc.refuse_unknown("governor.settings", settings, known[name].declared)
     try:
         Running(name, settings, CostModel(Unpriced()))
     except GovernorError as problem:

@@ -48,19 +48,21 @@ from governors.policies.base import (
     PolicyError,
     policy,
 )
+from governors.policies.declared import FLAG, DeclaredSetting, SettingKind
+from governors.quantities import ENERGY, NUMBER, POWER, SECONDS, SHARE, Quantity
 from governors.sysfs import Sysfs, SysfsError
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 __all__ = [
-    "WATERMARK_MAX_US", "WATERMARK_MIN_US", "Act", "Batch", "BeatContext", "BoardLike",
-    "ClockSetting", "Column", "ConfigError", "Decision", "Field", "Flow", "Flush", "Found",
-    "JobError", "Link",
-    "MeterSettings", "Missing", "Observation", "Operator", "OperatorPlan", "PageKey", "PlainMeter",
-    "Policy", "PolicyError", "Provenance", "Rail", "Reading", "Schema", "Scratch", "SealedPage",
-    "Sink", "SinkContext", "SinkPlan", "Source", "SourcePlan", "Staging", "State",
-    "Sysfs", "SysfsError", "TimerFd", "Workers", "empty_batch", "function", "opener", "operator",
-    "policy", "read", "sink", "source", "take",
+    "ENERGY", "FLAG", "NUMBER", "POWER", "SECONDS", "SHARE", "WATERMARK_MAX_US",
+    "WATERMARK_MIN_US", "Act", "Batch", "BeatContext", "BoardLike", "ClockSetting", "Column",
+    "ConfigError", "Decision", "DeclaredSetting", "Field", "Flow", "Flush", "Found", "JobError",
+    "Link", "MeterSettings", "Missing", "Observation", "Operator", "OperatorPlan", "PageKey",
+    "PlainMeter", "Policy", "PolicyError", "Provenance", "Quantity", "Rail", "Reading", "Schema",
+    "Scratch", "SealedPage", "SettingKind", "Sink", "SinkContext", "SinkPlan", "Source",
+    "SourcePlan", "Staging", "State", "Sysfs", "SysfsError", "TimerFd", "Workers", "empty_batch",
+    "function", "opener", "operator", "policy", "read", "sink", "source", "take",
 ]  # fmt: skip
 
 

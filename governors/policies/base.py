@@ -30,18 +30,18 @@ from governors.energy import Provenance
 from governors.errors import GovernorError
 from governors.operating_points import RaceOption
 from governors.policies.account import EnergyAccount
+from governors.policies.declared import DeclaredSetting
 from governors.registry import Registry
 from governors.schedutil import Utilisation
+from governors.suggestions import did_you_mean
 from governors.work import Dial, Work
 
 HOLD_SHARE = 0.5
 """Where not all waiting units fit, a race waits for this part of the energy that a burst, or a
 window above idle, may take: small races cost more per unit."""
-NUMBER_MAX = 1e12
-"""Largest setting, so that derived hertz and microseconds fit into 64 bits."""
 BATTERY, VOLTS = "a battery with a known charge", "a battery with a known voltage"
 PolicySettings = Mapping[str, Any]
-_NOTHING: Mapping[str, Any] = MappingProxyType({})
+_NOTHING: Mapping[str, DeclaredSetting] = MappingProxyType({})
 
 
 class PolicyError(GovernorError):
@@ -145,8 +145,8 @@ class Policy(ABC):
     """Base class of policies."""
 
     name: ClassVar[str]
-    defaults: ClassVar[PolicySettings] = _NOTHING
-    """Default of every setting; None: the setting is required."""
+    declared: ClassVar[Mapping[str, DeclaredSetting]] = _NOTHING
+    """Every setting."""
     cap_watts: float | None = None
     """Largest mean input power that the policy allows; None: it has no cap."""
     needs: tuple[str, ...] = ()
@@ -161,7 +161,8 @@ class Policy(ABC):
         self.model = model
         self.account = account
         """Energy spent; handed over from one policy to the next."""
-        self.settings = _checked(self, settings)
+        self.settings = _parsed(self, settings)
+        """Every declared setting, parsed; None: not set."""
 
     @abstractmethod
     def race(self, observed: Observation) -> Decision:
@@ -185,17 +186,6 @@ class Policy(ABC):
             observed.work, observed.dials, observed.write_us, observed.used
         )
 
-    def number(self, key: str, least: float = 0.0) -> float:
-        """A setting that is a number above `least`, at most NUMBER_MAX. Raises PolicyError."""
-        value = self.settings[key]
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not is_number or not least < value <= NUMBER_MAX:
-            raise PolicyError(
-                f"policy {self.name}: {key} = {value!r} is not a number above {least:g}, at most"
-                f" {NUMBER_MAX:g}"
-            )
-        return float(value)
-
 
 POLICIES: Registry[type[Policy]] = Registry("edged.policies", "governors.policies", "policy")
 
@@ -217,13 +207,33 @@ def find_policy(name: str) -> type[Policy]:
     if found is None and (problem := POLICIES.why_missing(name)):
         raise PolicyError(problem)
     if found is None:
-        raise PolicyError(f"there is no policy {name!r}; there are {', '.join(sorted(POLICIES))}")
+        raise PolicyError(f"there is no policy {name!r}; {did_you_mean(name, sorted(POLICIES))}")
     return found
 
 
-def _checked(owner: Policy, given: PolicySettings) -> PolicySettings:
-    unknown = sorted(set(given) - set(owner.defaults))
-    if unknown:
-        known = ", ".join(sorted(owner.defaults)) or "none"
-        raise PolicyError(f"policy {owner.name}: unknown setting {unknown[0]}; there are: {known}")
-    return {**owner.defaults, **given}
+def unknown_settings(kind: type[Policy], given: PolicySettings) -> dict[str, str]:
+    """Settings that the policy does not declare, each with advice."""
+    return {
+        key: did_you_mean(key, kind.declared, "it has no settings" if not kind.declared else "")
+        for key in sorted(set(given) - set(kind.declared))
+    }
+
+
+def _parsed(owner: Policy, given: PolicySettings) -> PolicySettings:
+    for key, advice in unknown_settings(type(owner), given).items():
+        raise PolicyError(f"policy {owner.name}: unknown setting {key}; {advice}")
+    return {
+        key: _value(owner.name, key, declared, given.get(key, declared.default))
+        for key, declared in owner.declared.items()
+    }
+
+
+def _value(owner: str, key: str, declared: DeclaredSetting, value: Any) -> Any:
+    if value is None and declared.required:
+        raise PolicyError(f"policy {owner}: {key} is missing ({declared.kind.described})")
+    if value is None and declared.default is None:
+        return None
+    try:
+        return declared.kind.parse(value)
+    except ValueError as problem:
+        raise PolicyError(f"policy {owner}: {key} = {value!r} {problem}") from None

@@ -1,12 +1,16 @@
 """`energy_budget`: a limit of joules per day, or a battery that must last until a time.
 
-    joules_per_day = 200_000       # from midnight to midnight, local time
+    joules_per_day = "200kJ"       # from midnight to midnight, local time
     until = "06:00"                # alternatively: the battery's charge must last until then
+    battery = "50Wh"               # with until: a battery without a fuel gauge
     reserve = 0.05                 # share that is never spent: of the budget, or of the largest
                                    # charge since the last end
     burst_s = 60.0                 # how far a busy period may run ahead of the pace
     stop_volts = 10.8              # below this no race starts
     resume_volts = 11.4            # above this races start again
+
+With `battery` no charge is read: the battery counts as full when the policy begins (also after a
+restart) and at each `until`, and what the input draws since then is subtracted.
 
 The energy left after idling until the end is available for work.  The pace is that energy over the
 remaining time.  A race takes at most `burst_s` of saved pace and at most all that is left.  So the
@@ -24,10 +28,9 @@ slows the senders.  A voltage must stay beyond its threshold for HOLD_US; the tw
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from governors.cost import CostModel
 from governors.policies.account import EnergyAccount
@@ -44,7 +47,9 @@ from governors.policies.base import (
     PolicySettings,
     policy,
 )
+from governors.policies.declared import TIME_OF_DAY, DeclaredSetting
 from governors.policies.race_to_idle import Uploads, raced
+from governors.quantities import ENERGY, SECONDS, SHARE, VOLTAGE
 
 DAY_US = 86_400_000_000
 HOLD_US = 5_000_000
@@ -79,9 +84,29 @@ class EnergyBudget(Policy):
     """Spends at a pace that lasts until the end of the budget."""
 
     name = "energy_budget"
-    defaults: ClassVar[Mapping[str, Any]] = {
-        "joules_per_day": None, "until": None, "reserve": 0.05, "burst_s": 60.0,
-        "stop_volts": None, "resume_volts": None,
+    declared: ClassVar[Mapping[str, DeclaredSetting]] = {
+        "joules_per_day": DeclaredSetting(
+            ENERGY, None, "Budget from midnight to midnight, local time; this or `until`."
+        ),
+        "until": DeclaredSetting(
+            TIME_OF_DAY, None, "Time until which the battery must last; this or `joules_per_day`."
+        ),
+        "battery": DeclaredSetting(
+            ENERGY, None, "With `until`: energy of the full battery where no gauge reports its"
+            " charge. It counts as full when the policy begins and at each `until`.",
+        ),
+        "reserve": DeclaredSetting(
+            replace(SHARE, zero=True), 0.05,
+            "Share that is never spent: of the budget, or of the battery's largest charge; at most"
+            " 1.",
+        ),
+        "burst_s": DeclaredSetting(
+            SECONDS, 60.0, "How far a busy period may run ahead of the pace."
+        ),
+        "stop_volts": DeclaredSetting(VOLTAGE, None, "Voltage below which no race starts."),
+        "resume_volts": DeclaredSetting(
+            VOLTAGE, None, "Voltage above which races start again; else 1.05 times `stop_volts`."
+        ),
     }  # fmt: skip
 
     def __init__(self, settings: PolicySettings, model: CostModel, account: EnergyAccount) -> None:
@@ -89,18 +114,23 @@ class EnergyBudget(Policy):
         given = self.settings
         if (given["joules_per_day"] is None) == (given["until"] is None):
             raise PolicyError("policy energy_budget: give either joules_per_day or until")
-        self._daily = None if given["until"] is not None else self.number("joules_per_day")
-        self._end_of_day_us = 0 if given["until"] is None else _time_of_day(given["until"])
-        self._reserve = min(1.0, self.number("reserve", -1e-9))
-        self._burst_us = 1e6 * self.number("burst_s")
-        self._volts = _undervoltage(self)
-        self.needs = (BATTERY,) * (self._daily is None) + (VOLTS,) * (self._volts is not None)
+        self._daily: float | None = given["joules_per_day"]
+        self._battery_j: float | None = given["battery"]
+        if self._battery_j is not None and given["until"] is None:
+            raise PolicyError("policy energy_budget: battery needs until, the time of its end")
+        self._end_of_day_us: int = given["until"] or 0
+        self._reserve = min(1.0, given["reserve"])
+        self._burst_us = 1e6 * given["burst_s"]
+        self._volts = _undervoltage(given["stop_volts"], given["resume_volts"])
+        gauged = self._daily is None and self._battery_j is None
+        self.needs = (BATTERY,) * gauged + (VOLTS,) * (self._volts is not None)
         self.uploads = Uploads()
         self._saved_j = 0.0
         self._last: tuple[int, float] | None = None
         self._end_us = -1
         self._begun_us, self._start_j = 0, 0.0
-        self._day_j: float | None = None
+        self._grant_j: float | None = None
+        """Joules from the beginning to the end; None: what the battery reports."""
         self._most_j = 0.0
         """Largest battery charge since the last end."""
 
@@ -113,7 +143,7 @@ class EnergyBudget(Policy):
                 f" {self._volts.resume_volts:g} V",
                 admit_share=0.0, not_before_us=observed.at_us + HOLD_US,
             )  # fmt: skip
-        if self._daily is None and observed.battery is None:
+        if self._grant_j is None and observed.battery is None:
             return Decision(
                 "the battery cannot be read: races are stopped until it can",
                 admit_share=0.0, not_before_us=observed.at_us + HOLD_US,
@@ -171,7 +201,7 @@ class EnergyBudget(Policy):
     def budget(self, observed: Observation) -> Budget | None:
         """The forecast as figures; None before the first race of a day, and while the battery
         cannot be read."""
-        if self._end_us <= observed.at_us or (self._day_j is None and observed.battery is None):
+        if self._end_us <= observed.at_us or (self._grant_j is None and observed.battery is None):
             return None
         left_us, funds = self._left_us(observed), self._funds_j(observed)
         return Budget(funds, left_us, funds - self._mean_watts() * left_us / 1e6)
@@ -211,7 +241,9 @@ class EnergyBudget(Policy):
             return
         self._end_us = observed.at_us + to_go
         if self._daily is not None:
-            self._day_j = self._daily * min(1.0, (self._end_us - self._begun_us) / DAY_US)
+            self._grant_j = self._daily * min(1.0, (self._end_us - self._begun_us) / DAY_US)
+        else:
+            self._grant_j = self._battery_j
 
     def _left_us(self, observed: Observation) -> int:
         return max(1, self._end_us - observed.at_us)
@@ -220,28 +252,20 @@ class EnergyBudget(Policy):
         return 1e6 * self.left_j(observed) / self._left_us(observed)
 
     def _funds_j(self, observed: Observation) -> float:
-        if self._day_j is not None:
-            return self._day_j * (1 - self._reserve) - (observed.joules - self._start_j)
+        if self._grant_j is not None:
+            return self._grant_j * (1 - self._reserve) - (observed.joules - self._start_j)
         if observed.battery is None:
             return 0.0
         return observed.battery.joules - self._reserve * max(self._most_j, observed.battery.joules)
 
 
-def _undervoltage(owner: Policy) -> Undervoltage | None:
-    if owner.settings["stop_volts"] is None:
+def _undervoltage(stop: float | None, resume: float | None) -> Undervoltage | None:
+    if stop is None:
         return None
-    stop = owner.number("stop_volts")
-    resume = stop * 1.05 if owner.settings["resume_volts"] is None else owner.number("resume_volts")
+    resume = stop * 1.05 if resume is None else resume
     if resume <= stop:
         raise PolicyError(f"policy energy_budget: resume_volts {resume:g} must be above {stop:g}")
     return Undervoltage(stop, resume)
-
-
-def _time_of_day(text: object) -> int:
-    match = re.fullmatch(r"([01]?\d|2[0-3]):([0-5]\d)", str(text))
-    if match is None:
-        raise PolicyError(f"policy energy_budget: until = {text!r} is no time; write e.g. 06:00")
-    return (int(match[1]) * 60 + int(match[2])) * 60_000_000
 
 
 def _clock(day_us: float) -> str:

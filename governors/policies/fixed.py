@@ -8,7 +8,7 @@ A clock between operating points is raised to the next one that the limits allow
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from governors.cost import CostModel
 from governors.policies.account import EnergyAccount
@@ -22,8 +22,10 @@ from governors.policies.base import (
     PolicySettings,
     policy,
 )
+from governors.policies.declared import DeclaredSetting
+from governors.quantities import MEGAHERTZ
 
-KINDS = ("cpu", "gpu", "memory")
+KINDS = {"cpu": "CPU", "gpu": "GPU", "memory": "memory"}
 
 
 @policy
@@ -33,14 +35,17 @@ class Fixed(Policy):
     name = "fixed"
     plans = False
     needs_model = False
-    defaults: ClassVar[Mapping[str, Any]] = {f"{kind}_mhz": None for kind in KINDS}
+    declared: ClassVar[Mapping[str, DeclaredSetting]] = {
+        f"{kind}_mhz": DeclaredSetting(MEGAHERTZ, None, f"Clock of the {what}.")
+        for kind, what in KINDS.items()
+    }
 
     def __init__(self, settings: PolicySettings, model: CostModel, account: EnergyAccount) -> None:
         super().__init__(settings, model, account)
         given = [kind for kind in KINDS if self.settings[f"{kind}_mhz"] is not None]
         if not given:
             raise PolicyError("policy fixed: give cpu_mhz, gpu_mhz or memory_mhz")
-        self._hz = {kind: round(1e6 * self.number(f"{kind}_mhz")) for kind in given}
+        self._hz = {kind: round(1e6 * self.settings[f"{kind}_mhz"]) for kind in given}
 
     def race(self, observed: Observation) -> Decision:
         """Pin the clocks."""

@@ -27,7 +27,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from governors.cost import SHARES, CostModel, RaceFit
 from governors.policies.account import EnergyAccount
@@ -40,7 +40,9 @@ from governors.policies.base import (
     PolicySettings,
     policy,
 )
+from governors.policies.declared import DeclaredSetting
 from governors.policies.race_to_idle import Uploads, raced
+from governors.quantities import POWER, SECONDS, SHARE
 
 DOUBT = 2.0
 """Factor on the model's upper bound before the first race: cycles scaled from another machine have
@@ -101,13 +103,21 @@ class PowerCap(Policy):
 
     name = "power_cap"
     cap_watts: float
-    defaults: ClassVar[Mapping[str, Any]] = {"watts": None, "window_s": 10.0, "comfort": 0.5}
+    declared: ClassVar[Mapping[str, DeclaredSetting]] = {
+        "watts": DeclaredSetting(
+            POWER, None, "Cap of the mean power of the whole input.", required=True
+        ),
+        "window_s": DeclaredSetting(SECONDS, 10.0, "Length of the sliding mean."),
+        "comfort": DeclaredSetting(
+            SHARE, 0.5, "Share of the latency tolerance that is used while power allows; at most 1."
+        ),
+    }
 
     def __init__(self, settings: PolicySettings, model: CostModel, account: EnergyAccount) -> None:
         super().__init__(settings, model, account)
-        self.cap_watts = self.number("watts")
-        self.window_us = round(1e6 * self.number("window_s"))
-        self.comfort = min(1.0, self.number("comfort"))
+        self.cap_watts = float(self.settings["watts"])
+        self.window_us = round(1e6 * self.settings["window_s"])
+        self.comfort = min(1.0, self.settings["comfort"])
         self.uploads = Uploads()
         self.caution = Caution()
         self._tight = False

@@ -16,7 +16,7 @@ while other processes are busy.  Where idle cores are clock-gated it saves nothi
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from governors.cost import CostModel, RaceFit, RacePlan
 from governors.operating_points import RaceOption
@@ -31,6 +31,7 @@ from governors.policies.base import (
     PolicySettings,
     policy,
 )
+from governors.policies.declared import FLAG, DeclaredSetting
 from governors.policies.running import BUSY_CORES
 
 
@@ -39,7 +40,12 @@ class RaceToIdle(Policy):
     """Picks the least energy among the options in time."""
 
     name = "race_to_idle"
-    defaults: ClassVar[Mapping[str, Any]] = {"lower_between": False, "sleep": False}
+    declared: ClassVar[Mapping[str, DeclaredSetting]] = {
+        "lower_between": DeclaredSetting(
+            FLAG, False, "Lower the highest clock between beats; slows other processes too."
+        ),
+        "sleep": DeclaredSetting(FLAG, False, "Use the sleep states of `allow`."),
+    }
 
     def __init__(self, settings: PolicySettings, model: CostModel, account: EnergyAccount) -> None:
         super().__init__(settings, model, account)

@@ -13,6 +13,7 @@ from governors.profile import BoardProfile
 from governors.simulated import clocks, layout
 from governors.simulated.kernel import PRIVATE, SimulatedSysfs
 from governors.simulated.sensors import Sensors
+from governors.suggestions import closest
 from governors.sysfs import CPU
 
 
@@ -30,7 +31,11 @@ class Commands:
         found = [m for m in self.profile.modes if mode in (m.id, m.name)]
         if not found:
             known = ", ".join(f"{m.id} {m.name}" for m in self.profile.modes) or "none"
-            raise ProfileError(f"{self.profile.name} has no power mode {mode}; known: {known}")
+            near = closest(str(mode), [m.name for m in self.profile.modes])
+            advice = f"did you mean {near}? " if near else ""
+            raise ProfileError(
+                f"{self.profile.name} has no power mode {mode}; {advice}known: {known}"
+            )
         chosen = found[0]
         for core in range(1, self.profile.core_count):
             self.hotplug(core, core < chosen.cores)

@@ -219,8 +219,11 @@ def test_no_text_in_the_environment_is_more_than_a_fault(key, text):
         assert fault.problem
 
 
-def test_the_page_and_the_commented_file_are_those_of_the_table():
-    """`python -m edged.config.page` makes both."""
+def test_the_pages_and_the_commented_file_are_those_of_the_declarations():
+    """`python -m edged.config.page` makes them."""
+    energy = (ROOT / made.ENERGY).read_text()
+    assert energy == made.energy(energy)
+    assert all(make() in energy for make in made.PARTS.values())
     assert (ROOT / made.DOCUMENT).read_text() == made.document()
     assert (ROOT / made.COMMENTED).read_text() == made.commented()
 

@@ -78,6 +78,23 @@ def test_a_battery_lasts_until_the_time_that_was_asked_for(arrivals, more):
     assert plant.battery_j - plant.joules >= -1e-3
 
 
+@settings(max_examples=10, deadline=None)
+@given(loads=loads, more=st.floats(0.01, 1.0))
+def test_a_battery_without_a_gauge_lasts_too_and_is_full_again_after_its_end(loads, more):
+    until_us = 1_800_000_000
+    held_j = IDLE * 1800 * (1 + more)
+    given = {"until": "06:00", "battery": f"{held_j / 3.6:.9f}mWh", "reserve": 0.0}
+    plant = Plant("orin-nano", "energy_budget", given, day_us=6 * HOUR_US - until_us)
+    assert plant.running.policy.needs == ()
+    plant.beat(0, 1)
+    load(plant, loads, until_us)
+    assert plant.energy_at(until_us) <= held_j * (1 + 1e-6)
+    plant.at_us = until_us + 1
+    seen = plant.seen(0.0)
+    plant.running.race(seen)
+    assert plant.running.policy.budget(seen).left_j == pytest.approx(held_j, rel=1e-3)
+
+
 @settings(max_examples=15, deadline=None)
 @given(loads=loads, more=st.floats(0.01, 1.0), reserve=st.floats(0.0, 0.9))
 def test_of_what_a_battery_held_the_reserve_is_there_at_the_end(loads, more, reserve):
@@ -296,6 +313,10 @@ class TestUndervoltage:
         {"until": "25:00"},
         {"until": "6am"},
         {"joules_per_day": -5},
+        {"joules_per_day": "5W"},
+        {"joules_per_day": "200kJ", "battery": "50Wh"},
+        {"battery": "50Wh"},
+        {"until": "06:00", "battery": "50"},
         {"until": "06:00", "stop_volts": 11, "resume_volts": 10},
     ],
 )

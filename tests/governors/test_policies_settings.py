@@ -20,7 +20,7 @@ KINDS = sorted(load_all().items())
 @given(st.data())
 def test_any_settings_are_taken_or_refused(data):
     name, kind = data.draw(st.sampled_from(KINDS))
-    keys = st.sampled_from(sorted(kind.defaults) or ["none"])
+    keys = st.sampled_from(sorted(kind.declared) or ["none"])
     settings = data.draw(st.dictionaries(keys, VALUES, max_size=3))
     try:
         assert Running(name, settings, CostModel(Unpriced())).policy.name == name
