@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 NUMBER_MAX = 1e12
 """Largest value, so that derived hertz and microseconds fit into 64 bits."""
-_TEXT = re.compile(r"([0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)\s*(\S+)")
+_TEXT = re.compile(r"([0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)\s*([A-Za-z%]+)")
 
 
 @dataclass(frozen=True, slots=True)
