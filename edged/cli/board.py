@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from edged.console import options as checks
 from edged.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -27,25 +28,16 @@ GROUP = "edged"
 
 
 @click.command(name="board")
-@click.option(
-    "--board",
-    "name",
-    metavar="DIR | simulated:NAME",
-    help="The board's tree, or a simulated board (orin-nano).",
-)
-@click.option(
-    "--root",
-    default="/",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="The board's tree.  [default: this machine's]",
-)
+@checks.board_option("[default: /]")
+@click.option("--root", hidden=True, type=checks.Board())
+@click.option("--list", "listed", is_flag=True, help="List the profiles and what each knows.")
 @click.option("--power-model", "stand_in", metavar="NAME", default="",
               help="A profile whose figures stand in where the board has none.")  # fmt: skip
 @click.option("--helper", default=HELPER, type=click.Path(path_type=Path), show_default=True,
               help="The root helper's socket.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="As JSON, with every source.")
 def command(
-    name: str | None, root: Path, stand_in: str, helper: Path, as_json: bool
+    board: str | None, root: str | None, listed: bool, stand_in: str, helper: Path, as_json: bool
 ) -> None:  # fmt: skip
     """Show how many of the board's watts edged can influence, then the detected hardware, what may
     be read and set, and why the rest may not.
@@ -53,21 +45,31 @@ def command(
     Changes nothing.  Figures of the power model carry their error.  A machine without a profile has
     no power model: its watts are what its meters measure.
     """
+    from rich.console import Console
+
+    from edged.cli import _board_list
+    from governors.board_names import SIMULATED
     from governors.errors import GovernorError
 
-    if name is not None and Path(name).is_dir():
-        root, name = Path(name), None
+    console = Console(markup=False, highlight=False)
+    if listed:
+        found = _board_list.profiles()
+        if as_json:
+            click.echo(json.dumps(found))
+        else:
+            _board_list.show(found, console)
+        return
+    name = board or root or "/"
     try:
-        with _opened(name, root) as sysfs:
-            document = describe(sysfs, helper, simulated=name is not None, stand_in=stand_in)
+        with opened(name) as sysfs:
+            simulated = name.startswith(SIMULATED)
+            document = describe(sysfs, helper, simulated=simulated, stand_in=stand_in)
     except GovernorError as problem:
         raise ConfigError(str(problem)) from problem
     if as_json:
         click.echo(json.dumps(document, indent=1))
         return
-    from rich.console import Console
-
-    _print(document, Console(markup=False, highlight=False))
+    _print(document, console)
 
 
 def describe(sysfs: Sysfs, helper: Path, simulated: bool, stand_in: str = "") -> dict[str, Any]:
@@ -119,13 +121,17 @@ def describe(sysfs: Sysfs, helper: Path, simulated: bool, stand_in: str = "") ->
 
 
 @contextmanager
-def _opened(name: str | None, root: Path) -> Iterator[Sysfs]:
-    """The board's tree; a simulated board's is removed afterwards."""
+def opened(name: str) -> Iterator[Sysfs]:
+    """The tree of a board; a simulated board's is removed afterwards.  Raises ConfigError for
+    `none`."""
+    from governors.board_names import NONE, SIMULATED
     from governors.simulated.board import from_name
     from governors.simulated.kernel import open_root
 
-    if name is None:
-        yield open_root(root)
+    if name == NONE:
+        raise ConfigError(f"--board: {NONE} has nothing to show; leave it out for this machine")
+    if not name.startswith(SIMULATED):
+        yield open_root(name)
         return
     with TemporaryDirectory(prefix="edged-board-") as directory:
         yield from_name(name, Path(directory)).sysfs

@@ -42,12 +42,7 @@ NONE = "none"
 @click.option("--kernel", "names", multiple=True, help="Only these kernels; default: all.")
 @click.option("--cpu-watts", type=checks.WithUnit(POWER), help="Power of one busy core, in W.")
 @click.option("--gpu-watts", type=checks.WithUnit(POWER), help="Power of the busy GPU, in W.")
-@click.option(
-    "--board",
-    metavar="DIR|simulated:NAME|none",
-    help="Board whose clocks are measured: a tree (/ is this machine's), a simulated board, none."
-    "  [default: this machine's where they may be set, else none]",
-)
+@checks.board_option("Its clocks are measured.  [default: / where they may be set, else none]")
 @click.option("--minutes", default=5.0, show_default=True, help="Time for all clocks together.",
               type=checks.ABOVE_ZERO)  # fmt: skip
 @click.option("--celsius-max", default=85.0, show_default=True, type=checks.Number(0, 150),

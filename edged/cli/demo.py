@@ -8,6 +8,8 @@ from pathlib import Path
 
 import click
 
+from edged.console import options as checks
+
 
 @click.command(name="demo")
 @click.option(
@@ -31,10 +33,7 @@ import click
     type=click.IntRange(0, 20),
     help="Number of kills with SIGKILL during the replay.",
 )
-@click.option(
-    "--board",
-    help="As of `edged run`.  [default: this one's where it is a known one, else simulated]",
-)
+@checks.board_option("[default: / where a meter reads its input, else simulated:orin-nano]")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON, nothing else.")
 def command(build: Path, seconds: float, kills: int, board: str | None, as_json: bool) -> None:
     """Replay a wind farm into edged, aggregate it in Spark, and compare it with DuckDB.

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from edged.console import options as checks
+
 if TYPE_CHECKING:
     from edged.cli._doctor.base import Check, Finding, Machine
 
@@ -22,9 +24,7 @@ MARKS = {"ok": ("✓", "green"), "optional": ("·", "dim"), "warning": ("!", "ye
               type=click.Path(exists=True, dir_okay=False, path_type=Path))  # fmt: skip
 @click.option("--store", type=click.Path(file_okay=False, path_type=Path),
               help="Directory of the store.  [default: the configuration's]")  # fmt: skip
-@click.option(
-    "--board", help="The board's tree, or simulated:NAME.  [default: the configuration's]"
-)
+@checks.board_option("[default: the configuration's]")
 @click.option("--strict", is_flag=True, help="Warnings fail, too.")
 @click.option("--json", "as_json", is_flag=True, help="The findings as JSON.")
 def command(

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from edged.console import options as checks
 from edged.errors import ConfigError
 
 
@@ -18,7 +19,7 @@ from edged.errors import ConfigError
     type=click.Path(path_type=Path),
     help="A calibrated store: show the kernels that would run there.",
 )
-@click.option("--board", help="A board profile (orin-nano): show the job's simulated cost there.")
+@checks.board_option("Show the job's simulated cost there.", simulated=True)
 @click.option("--rate", default=10_000.0, show_default=True,
               type=click.FloatRange(0, min_open=True),
               help="Tuples/s of each stream, for --board.")  # fmt: skip

@@ -11,22 +11,20 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from edged.cli import _api
+from edged.console import options as checks
 from edged.errors import ConfigError
 from edged.rest import Client
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from governors.sysfs import Sysfs
+
 EX_DATAERR, EX_TEMPFAIL, EX_NOPERM = 65, 75, 77
 """sysexits.h: fault of the journal or of a write; a daemon runs with the journal; no permission."""
 
-_root = click.option(
-    "--root",
-    default="/",
-    show_default=True,
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="The board's tree.",
-)
+_root = click.option("--root", hidden=True, type=checks.Board())
+"""The older name of `--board`."""
 _journal = click.option(
     "--journal",
     default="/var/lib/edged/limits.journal",
@@ -49,24 +47,28 @@ def command() -> None:
 
 
 @command.command(name="show")
-@click.option("--board", is_flag=True, help="Show what can be set on this board; needs no daemon.")
+@click.option("--board", is_flag=False, flag_value="/", type=checks.Board(),
+              metavar="[DIR|simulated:NAME]",
+              help="Show what can be set on a board's tree (this machine's without a value) or on a"
+              " simulated board (`edged board --list`); needs no daemon.")  # fmt: skip
 @_root
 @_journal
 @_helper
 @_api.on_api
 @_api.as_json
-@click.pass_context
 def show(
-    ctx: click.Context, client: Client, board: bool, root: Path, journal: Path, helper: Path,
-    as_json: bool,
+    client: Client, board: str | None, root: str | None, journal: Path, helper: Path, as_json: bool
 ) -> None:  # fmt: skip
-    """Show a running daemon's clocks and policy.  With --board (or --root), which needs no daemon,
-    show what can be set here, its current value, and the permission for it."""
-    given = ctx.get_parameter_source("root") is not click.core.ParameterSource.DEFAULT
-    if not board and not given:
+    """Show a running daemon's clocks and policy.  With --board, which needs no daemon, show what
+    can be set there, its current value, and the permission for it."""
+    from edged.cli.board import opened
+
+    named = board or root
+    if named is None:
         _show_running(client, as_json)
         return
-    document = _describe(root, journal, helper)
+    with opened(named) as sysfs:
+        document = _describe(sysfs, journal, helper)
     if as_json:
         click.echo(json.dumps(document))
         return
@@ -149,6 +151,7 @@ def policies(name: str | None, as_json: bool) -> None:
 
 
 @command.command(name="restore")
+@checks.board_option("A simulated board's tree is STORE/board.  [default: /]")
 @_root
 @_journal
 @_helper
@@ -160,8 +163,9 @@ def policies(name: str | None, as_json: bool) -> None:
 @_api.as_json
 @click.pass_context
 def restore(
-    ctx: click.Context, root: Path, journal: Path, helper: Path, config: Path | None, as_json: bool
-) -> None:
+    ctx: click.Context, board: str | None, root: str | None, journal: Path, helper: Path,
+    config: Path | None, as_json: bool,
+) -> None:  # fmt: skip
     """Restore the values from before a daemon that died; needs no daemon.
 
     Writes only files that still hold the value that edged wrote.  Exits with 0 where nothing is
@@ -176,9 +180,10 @@ def restore(
     from governors.errors import ActuatorError, NotPermitted
     from governors.simulated.kernel import open_root
 
+    tree = _tree(board or root or "/")
     if config is not None:
-        root, journal, helper = _configured(config)
-    sysfs = open_root(root)
+        tree, journal, helper = _configured(config)
+    sysfs = open_root(tree)
     code, problem, lines = 0, "", []
     try:
         if journal.exists():
@@ -199,6 +204,17 @@ def restore(
     if problem and not as_json:
         click.echo(f"edged: {problem}", err=True)
     ctx.exit(code)
+
+
+def _tree(board: str) -> Path:
+    """The tree of a board whose limits are restored.  Raises ConfigError for one without."""
+    from governors.board_names import NONE, SIMULATED
+
+    if board == NONE or board.startswith(SIMULATED):
+        raise ConfigError(
+            f"--board: {board} has no tree by itself; name STORE/board of its daemon, or --config"
+        )
+    return Path(board)
 
 
 def _configured(path: Path) -> tuple[Path, Path, Path]:
@@ -276,13 +292,11 @@ def _named(chosen: Mapping[str, Any]) -> str:
     return f"{chosen['policy']} {chosen['settings'] or ''}".rstrip()
 
 
-def _describe(root: Path, journal: Path, helper: Path) -> dict[str, Any]:
+def _describe(sysfs: Sysfs, journal: Path, helper: Path) -> dict[str, Any]:
     from governors.actuators.base import Knob, Switch, findings
     from governors.actuators.writers import choose_writer
     from governors.detect import detect
-    from governors.simulated.kernel import open_root
 
-    sysfs = open_root(root)
     board = detect(sysfs)
     found = findings(sysfs, board)
     writer = choose_writer(sysfs, found, helper)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
               help="Seconds of the machine that are measured before the command.")  # fmt: skip
 @click.option("--repeat", default=1, show_default=True, type=click.IntRange(1),
               help="Run the command so many times in a row.")  # fmt: skip
-@click.option("--board", help="The board's tree, or simulated:NAME.  [default: this one's]")
+@checks.board_option("[default: /]")
 @click.option("--meters", type=click.Path(exists=True, dir_okay=False, path_type=Path),
               help="TOML with a table [meters]: labels, external meters.")  # fmt: skip
 @click.option("--top", default=8, show_default=True, type=click.IntRange(0),

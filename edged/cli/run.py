@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from edged.console import options as checks
 from edged.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -88,10 +89,7 @@ _FLAGS = {
     help="Log between snapshots; bounds the recovery time.",
 )
 @click.option("--trace", type=click.Path(), help="Append one JSON line a beat: sizes, stage times.")
-@click.option(
-    "--board",
-    help="The board's tree, simulated:NAME (kept in STORE/board), or none.  [default: this one's]",
-)
+@checks.board_option("A simulated board's tree is STORE/board.  [default: /]")
 @click.option(
     "--power-model",
     metavar="NAME",

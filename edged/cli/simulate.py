@@ -23,8 +23,7 @@ SWEEP_POINTS_A_DECADE = 4
     " --battery 50Wh; or over rates: --sweep rate=1k..1M --plot sweep.png",
 )
 @click.argument("job", type=click.Path())
-@click.option("--board", default="orin-nano", show_default=True,
-              help="A board profile; `edged board` lists them.")  # fmt: skip
+@checks.board_option("[default: orin-nano]", default="orin-nano", simulated=True)
 @click.option("--mode", help="The board's power mode; default: the one it boots in.")
 @click.option("--rate", default="10k", show_default=True, help="Tuples/s of each stream.")
 @click.option("--latency", help="Latency promise; default: the job's.")

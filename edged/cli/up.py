@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
+from edged.console import options as checks
+
 if TYPE_CHECKING:
     from edged.cli._local_stack import LocalStack
     from edged.job.plan import JobPlan
@@ -23,8 +25,7 @@ if TYPE_CHECKING:
               type=click.Path(file_okay=False, path_type=Path),
               help="Store, landing, sockets, configuration and logs; made if missing.")  # fmt: skip
 @click.option("--device", help="The device's name at the collector.  [default: (host name)]")
-@click.option("--board", default="/", show_default=True,
-              help="The board's tree, simulated:NAME, or none.")  # fmt: skip
+@checks.board_option("[default: /]", default="/")
 @click.option("--power-model", metavar="NAME", default="",
               help="As of `edged run`: a board profile whose figures stand in.")  # fmt: skip
 @click.option("--policy", default="hands_off", show_default=True, help="Energy policy.")

@@ -14,7 +14,7 @@ from governors.policies.base import Policy, load_all
 
 BUILT_IN = "governors.policies."
 _HEAD = "| key | value | default | meaning |\n|---|---|---|---|"
-_TYPES = {
+_TYPES: dict[Any, str] = {
     inspect.StrType: "text", inspect.DictType: "table", inspect.FloatType: "number",
     inspect.StructType: "table",
 }  # fmt: skip
@@ -77,7 +77,7 @@ def _value(info: Any) -> str:
         inner = _value(info.item_type)
         return "tables" if inner == "table" else f"list of {inner}"
     if isinstance(info, inspect.LiteralType):
-        return (" or " if len(info.values) == 2 else ", ").join(info.values)
+        return (" or " if len(info.values) == 2 else ", ").join(map(str, info.values))
     if isinstance(info, inspect.IntType):
         return f"whole number, {info.ge} to {info.le}"
     return _TYPES[type(info)]

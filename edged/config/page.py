@@ -96,7 +96,8 @@ def energy(text: str) -> str:
     """docs/energy.md with its made parts, between `<!-- NAME: made ... -->` and `<!-- end -->`."""
     for name, make in PARTS.items():
         marked = re.compile(rf"(<!-- {name}: [^>]*-->\n).*?(<!-- end -->)", re.DOTALL)
-        text = marked.sub(lambda at, make=make: f"{at[1]}\n{make()}\n\n{at[2]}", text)
+        made = make().replace("\\", r"\\")
+        text = marked.sub(rf"\1\n{made}\n\n\2", text)
     return text
 
 

@@ -141,7 +141,8 @@ class EnergySection:
 
     board: str = _setting(
         kinds.text(), "/",
-        "Root of the board's file tree (/: this machine), simulated:NAME, or none.",
+        "Root of the board's file tree (/: this machine), simulated:NAME, or none; "
+        "`edged board --list` lists the names.",
         example='"simulated:orin-nano"',
     )  # fmt: skip
     power_model: str = _setting(

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from edged.errors import ConfigError
 from governors.quantities import Quantity
+
+if TYPE_CHECKING:
+    _ParamType = click.ParamType[Any]
+else:
+    _ParamType = click.ParamType  # not generic in click 8.1
 
 
 class Number(click.FloatRange):
@@ -24,7 +30,42 @@ class Number(click.FloatRange):
         return found
 
 
-class WithUnit(click.ParamType):
+class Board(_ParamType):
+    """A board by the grammar of `governors.board_names`; `simulated`: profiles only."""
+
+    name = "board"
+
+    def __init__(self, simulated: bool = False) -> None:
+        self.simulated = simulated
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Overrides click's conversion.  Raises ConfigError."""
+        from governors import board_names
+
+        parse = board_names.parse_profile if self.simulated else board_names.parse_board
+        try:
+            return parse(value)
+        except board_names.BoardNameError as problem:
+            raise ConfigError(f"--board: {problem}") from None
+
+
+def board_option(
+    text: str, *, default: str | None = None, simulated: bool = False
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """The option `--board`, with the same grammar and explanation in every command; `text` ends
+    the help."""
+    forms = (
+        "A profile, NAME or simulated:NAME (`edged board --list`)."
+        if simulated
+        else "A board's tree (/: this machine), a simulated board (`edged board --list`), or none."
+    )
+    return click.option(
+        "--board", default=default, type=Board(simulated), help=f"{forms}  {text}".rstrip(),
+        metavar="NAME|simulated:NAME" if simulated else "DIR|simulated:NAME|none",
+    )  # fmt: skip
+
+
+class WithUnit(_ParamType):
     """A quantity: `5W`, `50Wh`; with `plain` also a number of its own unit."""
 
     def __init__(self, kind: Quantity, plain: bool = True) -> None:

@@ -19,12 +19,13 @@ from edged.beat.recover import FaultyFile
 from edged.config import Config, SettingError
 from edged.daemon.settings import DaemonSettings
 from edged.documents.reader import load_document
-from edged.energy.settings import NO_BOARD, SIMULATED, EnergySettings
+from edged.energy.settings import NO_BOARD, EnergySettings
 from edged.energy.sleeps import GPU_PM, OFFLINE, UCLAMP, parse_allowed
 from edged.errors import ConfigError, EdgedError, JobError
 from edged.job.coexistence import check_coexistence, check_listeners, check_store_size
 from edged.job.plan import JobPlan, faults, parse_job
 from governors.actuators.base import discover
+from governors.board_names import BoardNameError, parse_board
 from governors.board_tariffs import Unpriced
 from governors.cost import CostModel
 from governors.detect import detect
@@ -117,15 +118,10 @@ def energy_faults(config: Config) -> Iterator[SettingError]:
 
 
 def _board_faults(config: Config) -> Iterator[SettingError]:
-    board = board_of(config)
-    if board.simulated:
-        try:
-            load_profile(board.board.removeprefix(SIMULATED))
-        except GovernorError as problem:
-            yield _wrong(config, "energy.board", str(problem))
-    elif board.board != NO_BOARD and not Path(board.board).is_dir():
-        yield _wrong(config, "energy.board", f"{board.board} is no directory",
-                     f"name a board's tree, {SIMULATED}NAME, or {NO_BOARD}")  # fmt: skip
+    try:
+        parse_board(board_of(config).board)
+    except BoardNameError as problem:
+        yield _wrong(config, "energy.board", problem.problem, problem.advice)
     yield from _power_model_faults(config)
 
 

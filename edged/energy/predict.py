@@ -33,7 +33,7 @@ def predict(plan: JobPlan, board: str, rate: float, policy: str | None = None) -
     job's own.  Raises ConfigError."""
     name, settings = policy_of(plan, policy, {})
     try:
-        profile = governors.profile_reader.load(board.removeprefix("simulated:"))
+        profile = governors.profile_reader.load(board)
         found = answer(Question(plan, profile, ArrivalLoad(rate), name, settings, seconds=SECONDS))
     except GovernorError as problem:
         raise ConfigError(str(problem)) from problem

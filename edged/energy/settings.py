@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from edged.errors import ConfigError
+from governors import board_names
 from governors.base import HANDS_OFF
 from governors.errors import MeterError
 from governors.meters import settings as meters
@@ -27,8 +28,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib  # type: ignore[import-not-found,unused-ignore]
 
-NO_BOARD = "none"
-SIMULATED = "simulated:"
+NO_BOARD, SIMULATED = board_names.NONE, board_names.SIMULATED
 JOURNAL = Path("/var/lib/edged/limits.journal")
 HELPER = Path("/run/edged/governor.sock")
 ALLOW = "allow"
@@ -68,11 +68,10 @@ def from_flags(
     board: str | None, policy: str, pairs: Sequence[str], meters_file: Path | None, helper: Path
 ) -> EnergySettings:
     """Settings from flags.  Raises ConfigError."""
-    name = board or "/"
-    if name != NO_BOARD and not name.startswith(SIMULATED) and not Path(name).is_dir():
-        raise ConfigError(
-            f"--board: {name} is not a directory; give a tree, {SIMULATED}NAME, or {NO_BOARD}"
-        )
+    try:
+        name = board_names.parse_board(board or "/")
+    except board_names.BoardNameError as problem:
+        raise ConfigError(f"--board: {problem}") from None
     settings = dict(setting(pair, "--governor") for pair in pairs)
     allowed = str(settings.pop(ALLOW, ""))
     return EnergySettings(

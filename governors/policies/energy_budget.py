@@ -119,8 +119,8 @@ class EnergyBudget(Policy):
         if self._battery_j is not None and given["until"] is None:
             raise PolicyError("policy energy_budget: battery needs until, the time of its end")
         self._end_of_day_us: int = given["until"] or 0
-        self._reserve = min(1.0, given["reserve"])
-        self._burst_us = 1e6 * given["burst_s"]
+        self._reserve: float = min(1.0, given["reserve"])
+        self._burst_us: float = 1e6 * given["burst_s"]
         self._volts = _undervoltage(given["stop_volts"], given["resume_volts"])
         gauged = self._daily is None and self._battery_j is None
         self.needs = (BATTERY,) * gauged + (VOLTS,) * (self._volts is not None)

@@ -116,8 +116,8 @@ class PowerCap(Policy):
     def __init__(self, settings: PolicySettings, model: CostModel, account: EnergyAccount) -> None:
         super().__init__(settings, model, account)
         self.cap_watts = float(self.settings["watts"])
-        self.window_us = round(1e6 * self.settings["window_s"])
-        self.comfort = min(1.0, self.settings["comfort"])
+        self.window_us: int = round(1e6 * self.settings["window_s"])
+        self.comfort: float = min(1.0, self.settings["comfort"])
         self.uploads = Uploads()
         self.caution = Caution()
         self._tight = False

@@ -29,6 +29,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from governors.board_names import SIMULATED
 from governors.errors import ProfileError
 from governors.power import BoardLoad, PowerModel
 from governors.profile import BoardProfile
@@ -356,7 +357,7 @@ class SimulatedBoard(Commands):
         marker.write_text(json.dumps({"profile": self.profile.name}))
 
 
-PREFIX = "simulated:"
+PREFIX = SIMULATED
 
 
 def from_name(

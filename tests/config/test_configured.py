@@ -81,7 +81,7 @@ def test_settings_are_those_of_the_flags_that_they_replace(tmp_path):
         ),
         (
             '[energy]\nboard = "simulated:orin-nan"\n',
-            "energy.board: no board profile 'orin-nan': did",
+            "energy.board: no board profile 'orin-nan' (did",
         ),
         (
             '[energy]\nboard="simulated:orin-nano"\nallow=["emcc"]\n',

@@ -185,7 +185,11 @@ def test_a_meter_that_may_not_be_read_says_what_would_allow_it(ask, tmp_path):
 
 @pytest.mark.parametrize(
     ("name", "says"),
-    [("simulated:orin", "did you mean"), ("orin-nano", "write simulated:orin-nano")],
+    [
+        ("simulated:orin", "did you mean"),
+        ("orin-nano", "--board: orin-nano is a profile, .* did you mean simulated:orin-nano?"),
+        ("none", "nothing to show"),
+    ],
 )
 def test_a_board_that_there_is_not_is_a_wrong_setting(ask, name, says):
     with pytest.raises(ConfigError, match=says):
