@@ -26,6 +26,8 @@ BUILD = Path("build/system")
 HOME = "/root/edged"
 PROGRAMS = ("git", "make", "sudo")
 """What the machine has beside the packages of `make system`."""
+HOSTS = "127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n"
+"""As Debian's installer writes it; debootstrap alone writes none."""
 CONFIGURATIONS = ("/etc/pip.conf", "/root/.config/pip/pip.conf")
 CERTIFICATES = ("/etc/ssl/certs/ca-certificates.crt", "/usr/local/share/ca-certificates")
 INTO = f"cd {HOME} && exec bash --norc -i"
@@ -96,6 +98,7 @@ def furnish(machine):
     machine.run("apt-get", "update", "-qq", timeout_s=300)
     machine.run("apt-get", "install", "-y", "-qq", "--no-install-recommends", *PROGRAMS,
                 timeout_s=600)  # fmt: skip
+    (machine.root / "etc/hosts").write_text(HOSTS)
     for name in (*CONFIGURATIONS, *CERTIFICATES):
         source, target = Path(name), machine.root / name[1:]
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -139,7 +142,7 @@ class Walk:
             word = "FAIL" if status else "ok  "
             sys.stderr.write(f"{word} {seconds:7.1f} s  {place:<18} {command}\n")
         if status:
-            raise Failed(f"{place}: {command}: status {status}\n{said[-8000:]}")
+            raise Failed(f"{place}: {command}: status {status}\n{said[-4000:]}")
 
     def document(self, document, machine):
         with contextlib.closing(Shell(machine)) as shell:
