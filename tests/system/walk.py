@@ -140,7 +140,7 @@ class Walk:
             found = {"place": place, "command": command, "status": status, "seconds": seconds}
             self.steps.append(found | ({"output": said[-4000:]} if status else {}))
             word = "FAIL" if status else "ok  "
-            sys.stderr.write(f"{word} {seconds:7.1f} s  {place:<18} {command}\n")
+            sys.stderr.write(f"{word} {seconds:7.1f} s  {place:<18} {' '.join(command.split())}\n")
         if status:
             raise Failed(f"{place}: {command}: status {status}\n{said[-4000:]}")
 
