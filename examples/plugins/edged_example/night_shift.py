@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from edged.plugin import Decision, Observation, Policy, policy
+from edged.plugin import NUMBER, Decision, DeclaredSetting, Observation, Policy, policy
 
 HOUR_US = 3_600_000_000
 
 
 @policy
 class NightShift(Policy):
-    """`hour` is the hour of uploads, 0 to 23."""
+    """Uploads within one hour."""
 
     name = "night_shift"
     needs_model = False
     plans = False
-    defaults: ClassVar[Mapping[str, Any]] = {"hour": 2}
+    declared: ClassVar[Mapping[str, DeclaredSetting]] = {
+        "hour": DeclaredSetting(NUMBER, 2, "The hour of uploads, 0 to 23."),
+    }
 
     def race(self, seen: Observation) -> Decision:
         """Uploads wait for the hour."""
-        hour = int(self.number("hour", -1.0))
+        hour = int(self.settings["hour"])
         open_now = seen.day_us // HOUR_US == hour
         return Decision(f"uploads from {hour}:00 to {hour}:59", upload=open_now)
 
