@@ -121,6 +121,12 @@ def api(tmp_path_factory):
         yield api
 
 
+@pytest.fixture(scope="module")
+def page(browser, api):
+    """One page for all tests: each that is open draws every second."""
+    return opened(browser, api)
+
+
 def press(page, key, code):
     for kind in ("keyDown", "keyUp"):
         page.call(
@@ -128,18 +134,21 @@ def press(page, key, code):
         )
 
 
-@pytest.mark.parametrize(("width", "dark"), [(320, False), (360, True), (390, False), (1280, True)])
-def test_texts_of_nodes_are_whole(browser, api, width, dark):
-    page = opened(browser, api, width, 812, dark)
-    page.until("document.querySelectorAll('.node').length == 8")
-    assert page.ask("document.documentElement.scrollWidth") == width
-    page.until(f"{CUT}.length == 0")
-    shown = page.ask("document.querySelector('.graph').textContent")
-    assert LONG in shown and WHERE in shown.replace("\u00a0", " ") and "…" not in shown
+def test_only_what_changes_is_announced(page):
+    """Elements that screen readers announce by themselves get a text once, not every second."""
+    page.ask("""window.said = [], new MutationObserver((all) => said.push(...all.map(
+      ({ target }) => target.textContent))).observe(document.body,
+      { subtree: true, childList: true, characterData: true, attributes: false })""")
+    regions = "[...document.querySelectorAll('[role=status], [role=alert], [aria-live]')]"
+    assert page.ask(f"{regions}.map((one) => one.id)") == ["notice", "spoken"]
+    assert page.ask("document.getElementById('spoken').textContent") == "live"
+    page.until("said.length > 20")
+    quiet = "!said.some((text) => text === document.getElementById('spoken').textContent)"
+    assert page.ask(quiet)
+    page.until(LIVE)
 
 
-def test_charts_have_texts_and_keys_read_their_values(browser, api):
-    page = opened(browser, api)
+def test_charts_have_texts_and_keys_read_their_values(page):
     label = "document.querySelector('#{} figure').getAttribute('aria-label')"
     for panel, text in (("power", r"^Power, .*: last [\d.]+ W, from [\d.]+ W to [\d.]+ W$"),
                         ("rate", r": in last .*; out last "),
@@ -162,8 +171,7 @@ def test_charts_have_texts_and_keys_read_their_values(browser, api):
     assert page.ask(f"{read} === undefined")
 
 
-def test_graphs_have_texts_and_keys_choose_nodes(browser, api):
-    page = opened(browser, api)
+def test_graphs_have_texts_and_keys_choose_nodes(page):
     listed = "[...document.querySelectorAll('.job ul[role=list] li')].map((one) => one.textContent)"
     page.until(f"{listed}.length == 8")
     texts = page.ask(listed)
@@ -175,16 +183,11 @@ def test_graphs_have_texts_and_keys_choose_nodes(browser, api):
     assert page.ask("document.getElementById('spoken').textContent").startswith("stream wind;")
 
 
-def test_only_what_changes_is_announced(browser, api):
-    """Elements that screen readers announce by themselves get a text once, not every second."""
-    page = opened(browser, api)
-    page.ask("""window.said = [], new MutationObserver((all) => said.push(...all.map(
-      ({ target }) => target.textContent))).observe(document.body,
-      { subtree: true, childList: true, characterData: true, attributes: false })""")
-    regions = "[...document.querySelectorAll('[role=status], [role=alert], [aria-live]')]"
-    assert page.ask(f"{regions}.map((one) => one.id)") == ["notice", "spoken"]
-    assert page.ask("document.getElementById('spoken').textContent") == "live"
-    page.until("said.length > 20")
-    quiet = "!said.some((text) => text === document.getElementById('spoken').textContent)"
-    assert page.ask(quiet)
-    page.until(LIVE)
+@pytest.mark.parametrize(("width", "dark"), [(320, False), (360, True), (390, False), (1280, True)])
+def test_texts_of_nodes_are_whole(page, width, dark):
+    page.prepare(width, 812, dark)
+    page.until("document.querySelectorAll('.node').length == 8")
+    assert page.ask("document.documentElement.scrollWidth") == width
+    page.until(f"{CUT}.length == 0")
+    shown = page.ask("document.querySelector('.graph').textContent")
+    assert LONG in shown and WHERE in shown.replace("\u00a0", " ") and "…" not in shown

@@ -28,8 +28,13 @@ def api(tmp_path_factory):
         yield api
 
 
-def opened(browser, api, width=1280, height=900, dark=False, part=""):
-    page = browser.page(width, height, dark)
+@pytest.fixture(scope="module")
+def page(browser, api):
+    return opened(browser, api)
+
+
+def opened(browser, api, part=""):
+    page = browser.page(1280, 900)
     page.open(f"http://127.0.0.1:{api.port}/docs{part}")
     page.until("!document.getElementById('ask').hidden")
     page.ask(f"document.getElementById('token').value = {json.dumps(api.token('read'))}")
@@ -44,8 +49,7 @@ def press(page, key, code, text=""):
                   windowsVirtualKeyCode=code, text=text)  # fmt: skip
 
 
-def test_it_shows_every_operation_and_schema_and_loads_from_its_origin_alone(browser, api):
-    page = opened(browser, api)
+def test_it_shows_every_operation_and_schema_and_loads_from_its_origin_alone(page, api):
     document = routes().openapi()
     named = {one["operationId"] for path in document["paths"].values() for one in path.values()}
     named |= {f"schema-{name}" for name in document["components"]["schemas"]}
@@ -63,12 +67,15 @@ def test_it_shows_every_operation_and_schema_and_loads_from_its_origin_alone(bro
         assert "unsafe" not in client.get("/docs").headers["content-security-policy"]
 
 
-def test_words_find_operations(browser, api):
-    page = opened(browser, api)
-    page.ask("document.getElementById('find').value = 'idempotency-key tuples'")
-    page.ask("document.getElementById('find').dispatchEvent(new Event('input'))")
-    assert page.ask(VISIBLE)[0] == "send_tuples"
-    assert "found" in page.ask("document.querySelector('nav [role=status]').textContent")
+def test_words_find_operations(page):
+    every = len(page.ask(VISIBLE))
+    for words, first in (("idempotency-key tuples", "send_tuples"), ("", "health")):
+        page.ask(f"document.getElementById('find').value = '{words}'")
+        page.ask("document.getElementById('find').dispatchEvent(new Event('input'))")
+        assert page.ask(VISIBLE)[0] == first
+        found = page.ask("document.querySelector('nav [role=status]').textContent")
+        assert ("found" in found) == bool(words)
+    assert len(page.ask(VISIBLE)) == every
 
 
 def test_a_link_to_an_operation_leads_there_and_keys_follow_links(browser, api):
@@ -82,8 +89,8 @@ def test_a_link_to_an_operation_leads_there_and_keys_follow_links(browser, api):
 
 
 @pytest.mark.parametrize(("width", "dark"), [(320, True), (390, False)])
-def test_a_phone_scrolls_down_only(browser, api, width, dark):
-    page = opened(browser, api, width, 812, dark)
+def test_a_phone_scrolls_down_only(page, width, dark):
+    page.prepare(width, 812, dark)
     page.ask("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
     assert page.ask("document.documentElement.scrollWidth") == width
 
