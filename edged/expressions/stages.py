@@ -44,6 +44,14 @@ def derived(op: str) -> Callable[[Derive], Derive]:
     return register
 
 
+SKIPPING = ("join",)
+"""Operations that leave out operands that are NULL, but for the first."""
+
+
+def _is_null(node: Node) -> bool:
+    return isinstance(node, Const) and node.value is None
+
+
 @dataclass(frozen=True, slots=True)
 class DerivedSlot:
     """A column after the schema's own: a computed tree, a derived call, or a call's error flags."""
@@ -70,8 +78,11 @@ class Slots:
         fault = "" if attempt else fault
         effects = [a for a in call.args if faults(a)]
         args = tuple(self._operand(a) for a in call.args)
+        if call.op in SKIPPING:
+            args = (args[0], *(a for a in args[1:] if not _is_null(a)))
+            args = args if len(args) > 1 else (*args, Const(call.type, False, b""))
         call = Call(call.type, call.nullable or attempt, call.op, args, call.extra, fault or None)
-        if any(isinstance(a, Const) and a.value is None for a in args):
+        if any(_is_null(a) for a in args):
             return Call(call.type, True, STAGED, (null_of(call.type), *effects), (0,))
         if all(isinstance(a, Const) for a in args):
             return fold(call)

@@ -87,7 +87,9 @@ SUPPORTED = {
         md5(s); sha256(s); md5(upper(s) || w); sha256('abc'); md5('a'::BLOB)
     """,
     "patterns": """
-        concat(s, w); concat(s); concat(s, NULL, s); concat_ws('-', s, w, s); concat_ws(s, w, w)
+        concat(s, w); concat(s); concat(s, NULL, s); concat(s, TRY_CAST('a' AS DOUBLE), w)
+        concat_ws('-', NULLIF('a', 'a'), s)
+        concat_ws('-', s, w, s); concat_ws(s, w, w)
         concat_ws(NULL, s, w); s || k; f64 || w; concat(s, s || s)
     """,
     "bit counts": """

@@ -11,6 +11,7 @@ from edged.data.columns import empty_batch
 from edged.data.workers import Workers
 from edged.expressions import cache
 from edged.expressions.program import Projection
+from tests.job import expression_forms
 from tests.job import expressions_duckdb as duck
 
 NUMBERS = ["i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "f32", "f64", "k", "x"]
@@ -197,6 +198,13 @@ def test_random_expressions_give_what_duckdb_gives_row_by_row(kind):
     with duck.connect(batch) as connection:
         check()
     assert sum(kept) / len(kept) > 0.4, "the generator makes too much that edged refuses"
+
+
+@duck.needs_duckdb_2
+def test_functions_with_every_form_of_argument_give_what_duckdb_gives():
+    compared, found = expression_forms.differences(seed=7, count=20, together=20)
+    assert found == []
+    assert compared > 15
 
 
 def test_a_batch_of_no_rows_gives_no_rows():
