@@ -36,7 +36,7 @@ MIXED_ROWS = [
 @pytest.fixture
 def landing(tmp_path):
     """Two devices, two segments: pages 1 to 3 of dev-7, page 9 of another."""
-    place = Landing(tmp_path / "landing")
+    place = Landing(tmp_path / "build/up/landing")
     place.register("curve", READINGS)
     place.land([readings(1, device="dev-7"), readings(9, device="other", first_time_us=DAY_US)])
     place.land([readings(2, device="dev-7"), readings(3, device="dev-7")], "seg-b-00000001")
