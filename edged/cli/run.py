@@ -158,7 +158,7 @@ def command(
     config = load(config_file, flags=flags)
     _require_targets(config, config_file)
     files = configuration.job_files(config)
-    plans, faulty = configuration.plans_and_faults(files)
+    plans, faulty = configuration.plans_and_faults(files, Path(config.store.directory))
     origins = {str(file.document.get("name")): f"{FILE}{file.path}" for file in files}
     if until_end and plans:
         refuse_endless(plans)

@@ -191,14 +191,17 @@ def plans(found: list[JobFile]) -> list[JobPlan]:
     return made
 
 
-def plans_and_faults(found: list[JobFile]) -> tuple[list[JobPlan], list[FaultyFile]]:
-    """The plans of job files, and the files that cannot be planned."""
+def plans_and_faults(found: list[JobFile], store: Path) -> tuple[list[JobPlan], list[FaultyFile]]:
+    """The plans of job files, and the files that cannot be planned: the store may hold their jobs
+    with state.  Raises JobError for such a file where there is no store yet."""
     made: list[JobPlan] = []
     faulty: list[FaultyFile] = []
     for file in found:
         try:
             made += plans([file])
         except JobError as fault:
+            if not store.exists():
+                raise
             faulty.append(FaultyFile(file.document, fault))
     return made, faulty
 
