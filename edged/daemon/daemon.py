@@ -54,7 +54,10 @@ from governors.base import LeaveAlone
 
 
 class Daemon:
-    """A running daemon; `run` returns after `stop` or a signal."""
+    """A running daemon; `run` returns after `stop` or a signal.
+
+    Signals are caught from its construction on.
+    """
 
     def __init__(
         self,
@@ -98,15 +101,15 @@ class Daemon:
             parts.heart.on_round = self.until_end.look
         self.last_status: dict[str, Any] | None = None
         """The status document at the end of `run`."""
+        parts.event_loop.catch_signals((signal.SIGTERM, signal.SIGINT), self.stop)
+        if self.reloader is not None:
+            parts.event_loop.catch_signals((signal.SIGHUP,), self.reloader.begin)
         _publish_start(parts)
 
     def run(self) -> None:
         """Beat until a signal, a command, or with `until_end` the end of all sources stops the
         daemon.  Raises the error that ended it."""
         parts = self.parts
-        parts.event_loop.catch_signals((signal.SIGTERM, signal.SIGINT), self.stop)
-        if self.reloader is not None:
-            parts.event_loop.catch_signals((signal.SIGHUP,), self.reloader.begin)
         try:
             if parts.energy is not None:
                 parts.energy.start()

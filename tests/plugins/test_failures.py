@@ -158,7 +158,7 @@ def test_a_daemon_starts_beside_a_failing_plug_in_and_says_so_in_an_event(tmp_pa
     package(tmp_path, "bad", "edged.operators", "broken", "import no_such_module")
     (tmp_path / "job.toml").write_text(JOB.replace("KIND", "filter"))
     daemon = running(tmp_path, tmp_path / "job.toml")
-    lines = until_line(daemon, "ready")
+    lines = until_line(daemon, "edged: ready")
     daemon.terminate()
     daemon.communicate()
     assert daemon.returncode == 0
@@ -176,13 +176,13 @@ def test_a_stored_job_outlives_the_absence_of_its_plug_in(tmp_path):
         JOB.replace("KIND", "filter").replace("x > 0", "twice(x) > 0")
     )
     daemon = running(tmp_path, tmp_path / "job.toml")
-    until_line(daemon, "ready")
+    until_line(daemon, "edged: ready")
     daemon.terminate()
     daemon.communicate()
     module = tmp_path / "good_module.py"
     module.write_text("import no_such_module")
     daemon = running(tmp_path, tmp_path / "job.toml")
-    lines = until_line(daemon, "ready")
+    lines = until_line(daemon, "edged: ready")
     daemon.terminate()
     daemon.communicate()
     assert any("job j is shelved" in line and "no_such_module" in line for line in lines), lines
@@ -192,7 +192,7 @@ def test_a_stored_job_outlives_the_absence_of_its_plug_in(tmp_path):
     assert "no_such_module" in refused.communicate()[1] and refused.returncode == 65
     module.write_text(source)
     daemon = running(tmp_path, tmp_path / "job.toml")
-    lines = until_line(daemon, "ready")
+    lines = until_line(daemon, "edged: ready")
     daemon.terminate()
     daemon.communicate()
     assert any("recovered" in line for line in lines), lines
