@@ -384,7 +384,7 @@ def test_a_daemon_without_a_board_says_so():
 
 
 def test_a_board_or_a_policy_that_does_not_exist_is_refused_before_anything_starts(tmp_path):
-    with pytest.raises(ConfigError, match="nowhere is not a directory"):
+    with pytest.raises(ConfigError, match="nowhere is no directory"):
         from_flags(str(tmp_path / "nowhere"), "hands_off", (), None, tmp_path)
     with pytest.raises(ConfigError, match="cray"):
         open_site(EnergySettings("simulated:cray"), tmp_path, lambda: 0)

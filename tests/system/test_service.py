@@ -55,7 +55,7 @@ def test_ready_means_that_it_works_a_stuck_beat_feeds_nothing_and_a_stop_is_told
     with Daemon(tmp_path, document, module="tests.beat.crashing") as daemon:
         (_, ready), before = until(systemd, "READY")
         assert ready["STATUS"] == "beat 0, 1 job, 0 pages wait"
-        assert before[0][1]["STATUS"].startswith("starting: kernel ")
+        assert before[0][1]["STATUS"].startswith("starting: kernels: ")
         with daemon.producer() as producer:  # at once: what is ready takes input
             fed = [until(systemd, "WATCHDOG")[0][0] for _ in range(3)]
             producer.send(batch([2_000_000]))  # a beat of two seconds
