@@ -65,7 +65,7 @@ def test_the_command_keeps_a_profile_that_explain_shows(tmp_path):
     [
         (["--minutes", "nan"], "not a finite number"),
         (["--celsius-max", "nan"], "not a finite number"),
-        (["--cpu-watts", "inf"], "not a finite number"),
+        (["--cpu-watts", "inf"], "is not a number above 0"),
         (["--store", "FILE/store"], "--store .*cannot be made: Not a directory"),
         (["--board", "simulated:orin-nano", "--plot", "FILE/a.png"], "--plot .*cannot be made"),
     ],

@@ -387,7 +387,7 @@ def test_power_that_neither_a_meter_nor_a_profile_tells_is_not_made_up(tmp_path,
 def test_a_board_name_that_is_none_is_refused(tmp_path):
     words = ["calibrate", "--store", str(tmp_path), "--board", "orin-nano"]
     told = CliRunner().invoke(cli, words)
-    assert "orin-nano is not a directory" in str(told.exception)
+    assert "did you mean simulated:orin-nano?" in str(told.exception)
 
 
 # --- the file

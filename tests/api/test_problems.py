@@ -105,7 +105,7 @@ WRONG = [
     ("GET", "/v1/streams/power?jobs=x", "jobs", "did you mean job?"),
     ("DELETE", "/v1/jobs/extra?dran=false", "dran", "did you mean drain?"),
     ("POST", "/v1/streams/power/tuples?Job=x", "Job", "did you mean job?"),
-    ("GET", "/v1/jobs?page=2", "page", "known: cursor, limit"),
+    ("GET", "/v1/jobs?page=2", "page", "there are cursor, limit"),
     ("GET", "/v1?x", "x", "remove it: this resource takes no query parameters"),
 ]
 

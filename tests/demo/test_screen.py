@@ -14,8 +14,14 @@ TOLD = {
     "joules_per_mtuple": {"above_idle": 241.77, "input": 1080.66, "provenance": "simulated"},
     "wakeups_per_s": 0.0,
     "race_clock_s": {"1344000000": 30.0, "729600000": 10.0},
-    "board": {"name": "orin-nano"},
-    "input": {"joules": 294.8, "since_us": 0, "until_us": 100_000_000, "gap_us": 33_000_000},
+    "board": {"name": "orin-nano", "simulated": True},
+    "input": {
+        "joules": 294.8,
+        "provenance": "simulated",
+        "since_us": 0,
+        "until_us": 100_000_000,
+        "gap_us": 33_000_000,
+    },
     "sleep_s": {"awake": 49.8, "states": {"c7": 585.0}, "wakeups": 42},
 }
 
