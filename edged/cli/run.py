@@ -170,6 +170,7 @@ def command(
     daemon = Daemon(settings, plans, log, service, origins, source, until_end, faulty)
     if until_end:
         _refuse_endless(daemon)
+    daemon.start()
     _print_ready(daemon, as_json, quiet)
     with _view(daemon, as_json or quiet):
         daemon.run()

@@ -54,10 +54,7 @@ from governors.base import LeaveAlone
 
 
 class Daemon:
-    """A running daemon; `run` returns after `stop` or a signal.
-
-    Signals are caught from its construction on.
-    """
+    """A running daemon; `run` returns after `stop` or, once started, a signal."""
 
     def __init__(
         self,
@@ -101,10 +98,14 @@ class Daemon:
             parts.heart.on_round = self.until_end.look
         self.last_status: dict[str, Any] | None = None
         """The status document at the end of `run`."""
-        parts.event_loop.catch_signals((signal.SIGTERM, signal.SIGINT), self.stop)
+
+    def start(self) -> None:
+        """Catch signals, then publish the start.  The main thread calls it, and `run` after it."""
+        event_loop = self.parts.event_loop
+        event_loop.catch_signals((signal.SIGTERM, signal.SIGINT), self.stop)
         if self.reloader is not None:
-            parts.event_loop.catch_signals((signal.SIGHUP,), self.reloader.begin)
-        _publish_start(parts)
+            event_loop.catch_signals((signal.SIGHUP,), self.reloader.begin)
+        _publish_start(self.parts)
 
     def run(self) -> None:
         """Beat until a signal, a command, or with `until_end` the end of all sources stops the

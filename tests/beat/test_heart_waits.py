@@ -35,7 +35,6 @@ class Running:
         settings = DaemonSettings(path / "store", "dev", 1, uplink_url=url, telemetry=told)
         plans = [parse_job(document) for document in documents or [QUICK]]
         self.daemon = Daemon(settings, plans, LineLog(lambda *_: None))
-        monkeypatch.setattr(self.daemon.parts.event_loop, "catch_signals", lambda *_: None)
         self._thread = threading.Thread(target=self.daemon.run)
         self._thread.start()
 
