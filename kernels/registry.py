@@ -16,11 +16,13 @@ which needs a GPU; `kernels.cuda.figures` compiles it without one.
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import hashlib
 import importlib
+import json
 import pkgutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -43,6 +45,8 @@ class Kernel:
 
 KERNELS: dict[str, Kernel] = {}
 _CLOSED: set[str] = set()
+_ALL = "*"
+"""In a stamp, the digest of all sources: where it is the same, nothing is parsed."""
 
 
 def kernel(*signatures: str, reference: str, **options: Any) -> Callable[[Callable[..., Any]], Any]:
@@ -132,40 +136,90 @@ def load_all(package: str = "kernels.cpu") -> None:
 
 
 def forget_stale() -> None:
-    """Delete the on-disk cache if any source of `kernels` has changed since it was written.
+    """Delete the cached machine code of each module that has changed since it was written, or
+    that imports a module of `kernels` that has.
 
     Numba compares a kernel's own file only and would keep kernels whose helpers have changed.
     """
     sources = _sources()
     stamp, digest = _stamp(), _digest(sources)
-    if _is_current(stamp, digest):
+    written = _written(stamp)
+    if written.get(_ALL) == digest:
         return
+    digests = _digests_with_imports(sources)
     with contextlib.suppress(OSError):  # a read-only installation was compiled when it was built
-        for cache in {_cache_of(source) for source in sources}:
-            for cached in (*cache.glob("*.nbi"), *cache.glob("*.nbc")):
-                cached.unlink()
+        for source in sources:
+            if written.get(_module(source)) != digests[_module(source)]:
+                _delete_cached(source)
         stamp.parent.mkdir(parents=True, exist_ok=True)
-        stamp.write_text(digest)
+        stamp.write_text(json.dumps({_ALL: digest, **digests}))
+
+
+def _delete_cached(source: Path) -> None:
+    for kind in ("nbi", "nbc"):
+        for cached in _cache_of(source).glob(f"{source.stem}.*.{kind}"):
+            cached.unlink()
 
 
 def _sources() -> list[Path]:
     return sorted(Path(__file__).parent.rglob("*.py"))
 
 
-def _digest(sources: list[Path]) -> str:
+def _digest(sources: Iterable[Path]) -> str:
     digest = hashlib.sha256(numba.__version__.encode())
     for source in sources:
         digest.update(source.read_bytes())
     return digest.hexdigest()
 
 
+def _module(source: Path) -> str:
+    """The dotted name of a file of `kernels`; of an `__init__.py`, its package's."""
+    parts = source.relative_to(Path(__file__).parent.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def _digests_with_imports(sources: list[Path]) -> dict[str, str]:
+    """By module, the digest of its source and of all that it imports from `kernels`."""
+    files = {_module(source): source for source in sources}
+    imports = {name: _imports(file) & files.keys() for name, file in files.items()}
+    digests = {}
+    for name in files:
+        reached, added = {name}, {name}
+        while added:
+            added = set().union(*(imports[module] for module in added)) - reached
+            reached |= added
+        digests[name] = _digest(files[module] for module in sorted(reached))
+    return digests
+
+
+def _imports(source: Path) -> set[str]:
+    """Names that may be modules: of `from a import b`, both `a` and `a.b`."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(source.read_bytes())):
+        if isinstance(node, ast.Import):
+            names.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names.add(node.module)
+            names.update(f"{node.module}.{alias.name}" for alias in node.names)
+    return names
+
+
 def _stamp() -> Path:
-    """The file with the digest of the sources that the cache was made from."""
-    return _cache_of(Path(__file__)) / "kernels.sha256"
+    """The file with the digests of the sources that the cache was made from."""
+    return _cache_of(Path(__file__)) / "kernels.json"
 
 
-def _is_current(stamp: Path, digest: str) -> bool:
-    return stamp.exists() and stamp.read_text() == digest
+def _written(stamp: Path) -> dict[str, str]:
+    """The digests of a stamp; none where it is missing or damaged."""
+    try:
+        written = json.loads(stamp.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return written if isinstance(written, dict) else {}
+
+
+def _is_current() -> bool:
+    return _written(_stamp()).get(_ALL) == _digest(_sources())
 
 
 def _cache_of(source: Path) -> Path:
@@ -181,8 +235,7 @@ def compiled() -> tuple[int, int]:
     Compiles and deletes nothing."""
     load_all()
     functions = [row.dispatcher.py_func for row in KERNELS.values() if row.device == "cpu"]
-    current = _is_current(_stamp(), _digest(_sources()))
-    return sum(map(_is_cached, functions)) if current else 0, len(functions)
+    return sum(map(_is_cached, functions)) if _is_current() else 0, len(functions)
 
 
 def _is_cached(function: Callable[..., Any]) -> bool:
