@@ -29,7 +29,7 @@ def cached(tmp_path, monkeypatch):
 def change(tmp_path, *modules):
     """Make the stamp one that was written from other sources of `modules`."""
     (stamp,) = tmp_path.glob("*/kernels.json")
-    changed = {name: "another version's" for name in ("*", *modules)}
+    changed = dict.fromkeys(("*", *modules), "another version's")
     stamp.write_text(json.dumps(json.loads(stamp.read_text()) | changed))
 
 
