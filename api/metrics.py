@@ -226,6 +226,10 @@ def _store(out: Exposition, snapshot: Snapshot) -> None:
     out.add("edged_store_full", store["full"])
     out.add("edged_store_full_seconds_total", store["full_us"] / 1e6)
     out.add("edged_store_fsyncs_total", store["fsyncs"])
+    gaps = store.get("gaps", {})
+    out.add("edged_store_gaps", gaps.get("count"))
+    out.add("edged_store_gap_pages", gaps.get("pages"))
+    out.add("edged_store_gap_rows", gaps.get("rows"))
     out.add("edged_backlog_bytes", store["backlog_bytes"])
     out.add("edged_backlog_pages", store["backlog_pages"])
     age_s = 0.0 if oldest_us is None else max(0, snapshot["wall_us"] - oldest_us) / 1e6

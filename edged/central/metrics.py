@@ -164,6 +164,8 @@ _COLUMNS = (
     ("edged_device_held_pages", "held_pages", 1),
     ("edged_device_backlog_age_seconds", "backlog_age_s", 1),
     ("edged_device_store_full", "store_full", 1),
+    ("edged_device_gaps", "gaps", 1),
+    ("edged_device_gap_pages", "gap_pages", 1),
     ("edged_device_uplink_alarms_total", "alarms", 1),
     ("edged_device_limits_taken_over_total", "taken_over", 1),
     ("edged_device_meters_missing", "meters_missing", 1),

@@ -352,6 +352,7 @@ def _publish_start(parts: Parts) -> None:
     """Publish failed plug-ins, the recovery, restored limits, failed and shelved jobs, and the
     start."""
     publisher, recovered, session = parts.publisher, parts.recovered, parts.store.session[0]
+    parts.store.gaps.listen(lambda gap: publisher.store_gap(gap.text(), gap.to_json()))
     for failure in failures():
         publisher.plugin_failed(failure.name, failure.group, str(failure))
     if session > 1:

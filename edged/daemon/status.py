@@ -144,6 +144,7 @@ def _store(parts: Parts) -> dict[str, Any]:
         "full": gate.full,
         "full_us": gate.full_us(),
         "fsyncs": store.syncs,
+        "gaps": store.gaps.status(),
     }
 
 

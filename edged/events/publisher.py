@@ -122,6 +122,12 @@ class EventPublisher:
         facts = {"bytes": bytes_used, "bytes_max": bytes_max}
         self._events.add("store.room", "the store has room again", facts=facts)
 
+    def store_gap(self, text: str, facts: Facts) -> None:
+        """The store has lost a range for good; `facts` are those of `edged.store.gaps.Gap`."""
+        job = facts["job"] or None
+        text = f"lost: {text}"
+        self._events.add("store.gap", text, level="error", job=job, facts=dict(facts))
+
     def source_refused(self, source: str, reason: str, text: str) -> None:
         """A source refused a sender.  Events of one source and reason are rate-limited."""
         text = f"{source} refused a sender ({reason}): {text}"

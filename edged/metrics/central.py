@@ -119,6 +119,18 @@ FLEET = table(
         "device",
         series_max=DEVICES_MAX,
     ),
+    gauge(
+        "edged_device_gaps",
+        "Ranges of pages and of inputs that the device's store has lost for good.",
+        "device",
+        series_max=DEVICES_MAX,
+    ),
+    gauge(
+        "edged_device_gap_pages",
+        "Pages in these ranges.",
+        "device",
+        series_max=DEVICES_MAX,
+    ),
     counter(
         "edged_device_uplink_alarms_total",
         "Errors that must not occur: other bytes under a "

@@ -24,7 +24,7 @@ EVENT_KINDS = (
     *("job.deleted", "job.failed", "job.shelved", "kernel.switched", "policy.switched"),
     "policy.fell_back",
     *("limits.taken_over", "limits.restored", "meter.lost", "meter.back", "store.full"),
-    *("store.room", "uplink.down", "uplink.up", "uplink.alarm", "input.set_aside"),
+    *("store.room", "store.gap", "uplink.down", "uplink.up", "uplink.alarm", "input.set_aside"),
     "plugin.failed",
     *("desired.applied", "desired.refused", "source.refused", "config.reloaded", "config.refused"),
     *("promise.missed", "promise.kept", "saturation.begun", "saturation.ended"),
@@ -173,6 +173,9 @@ STORE = table(
     gauge("edged_store_full", "Whether sources wait because the store is full."),
     counter("edged_store_full_seconds_total", "Time in which sources waited for the store."),
     counter("edged_store_fsyncs_total", "Syncs of the log."),
+    gauge("edged_store_gaps", "Ranges of pages and of inputs that this store has lost for good."),
+    gauge("edged_store_gap_pages", "Pages in these ranges."),
+    gauge("edged_store_gap_rows", "Rows in these ranges, as far as they are known."),
     gauge("edged_backlog_bytes", "Sealed pages that the centre has not acknowledged."),
     gauge("edged_backlog_pages", "Sealed pages that the centre has not acknowledged, by number."),
     gauge(

@@ -8,6 +8,7 @@
     STORE/spool/        unacked pages of retired segments (edged/store/spool.py)
     STORE/shelf/        jobs that cannot be loaded (edged/store/shelf_files.py)
     STORE/acks          acked sequence numbers: JSON, a hint that may be stale or missing
+    STORE/gaps          what was lost for good (edged/store/gaps.py)
     STORE/quarantine/   damaged files that were not needed, kept for inspection
 
 Invariants, besides those of the parts:
@@ -41,6 +42,7 @@ from edged.platform.disk import DISK_FULL, Disk, File, SystemDisk
 from edged.store import identity, recovery
 from edged.store.acks import read_acks, write_acks
 from edged.store.errors import StoreFull, no_room
+from edged.store.gaps import GapLog
 from edged.store.log import Segment, SegmentLog
 from edged.store.page_index import Holder, PageIndex, PageRef
 from edged.store.records import ALIGN, BeatRecord, Encoded, PageEntry, RecordEntry
@@ -72,6 +74,7 @@ class Store:
 
     device_epoch: int
     session: tuple[int, int]
+    gaps: GapLog
 
     def __init__(self, path: str, disk: Disk, segment_bytes: int, bytes_max: int | None) -> None:
         self._path, self._disk, self._bytes_max = path, disk, bytes_max
@@ -155,6 +158,7 @@ class Store:
         self._spool = Spool(disk, spool, self.device_epoch, self._segment_bytes)
         acks = f"{self._path}/acks"
         self._index = PageIndex(read_acks(disk, acks, self.device_epoch))
+        self.gaps = GapLog(disk, f"{self._path}/gaps", self.device_epoch)
         self._snapshots = SnapshotFiles(disk, f"{self._path}/snapshots", self.device_epoch)
         self._shelf = ShelfFiles(disk, f"{self._path}/shelf", self.device_epoch)
         self._recover()

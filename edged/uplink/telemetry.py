@@ -28,7 +28,7 @@ from typing import Any
 
 from edged.pages.header import CHECKSUM_AT, HEADER, MAGIC, checksum
 
-STREAM, VERSION = "edged.telemetry", 3
+STREAM, VERSION = "edged.telemetry", 4
 INTERVALS_SILENT = 3
 """A device is silent after this many intervals without a report."""
 TEXT_BYTES_MAX = 512
@@ -76,6 +76,10 @@ COLUMNS: tuple[tuple[str, str, bool], ...] = (
     ("budget_forecast_joules", "float64", True),
     ("held_pages", "int64", False),
     ("upload_windows", "string", False),
+    ("gaps", "int64", False),
+    ("gap_pages", "int64", False),
+    ("gap_rows", "int64", False),
+    ("newest_gap", "string", False),
 )
 """Name, type and whether it may be null.  Counters count since `started_at`; `latency_s` is the
 99th percentile of the last 1024 beats, arrival to durable; `energy_source` is measured, modelled or
@@ -83,9 +87,10 @@ simulated; `jobs` is JSON, `{name: {"state", "version", "rows"}}`; `rails_silent
 rails whose meters cannot be read any more; `budget_forecast_joules` is the rest of the policy's
 budget at its end, at the present power; `held_pages` are pages of the backlog that wait by design,
 for an upload window or within a job's `upload_within`; `upload_windows` is JSON,
-`[[from, until], …]` in seconds since midnight UTC."""
+`[[from, until], …]` in seconds since midnight UTC; `gaps`, `gap_pages` and `gap_rows` count what
+the store has lost for good since it was made, and `newest_gap` is the newest of it in words."""
 
-_COLUMNS_OF = {1: 36, 2: 38, VERSION: len(COLUMNS)}
+_COLUMNS_OF = {1: 36, 2: 38, 3: 40, VERSION: len(COLUMNS)}
 SCHEMAS = {
     version: json.dumps(
         [{"name": name, "type": kind, "nullable": null} for name, kind, null in COLUMNS[:count]],
@@ -118,6 +123,7 @@ def row(snapshot: Mapping[str, Any], interval_s: float, desired: Mapping[str, An
         desired["version"], desired["applied"], desired["problem"], _jobs(snapshot["jobs"]),
         *_warnings(energy), snapshot["store"]["held_pages"],
         json.dumps(snapshot["uplink"]["windows"], separators=(",", ":")),
+        *_gaps(snapshot["store"]["gaps"]),
     ]  # fmt: skip
 
 
@@ -165,6 +171,12 @@ def _warnings(energy: Mapping[str, Any] | None) -> list[Any]:
         sum(bool(rail["problem"]) for rail in energy["rails"]),
         None if budget is None else budget["forecast_j"],
     ]
+
+
+def _gaps(gaps: Mapping[str, Any]) -> list[Any]:
+    newest = gaps["newest"][-1:]
+    words = [f"{gap['stream']} {gap['first']} to {gap['last']}: {gap['reason']}" for gap in newest]
+    return [gaps["count"], gaps["pages"], gaps["rows"], "".join(words)]
 
 
 def _jobs(jobs: Mapping[str, Any]) -> str:

@@ -84,7 +84,7 @@ KINDS = {
 def test_a_page_made_by_hand_is_what_the_ordinary_reader_reads(row, session, count):
     page = telemetry.page(NAME, EPOCH, telemetry.number(session, count), row)
     header = verify(page)
-    assert (header.device, header.stream, header.version) == (NAME, telemetry.STREAM, 3)
+    assert (header.device, header.stream, header.version) == (NAME, telemetry.STREAM, 4)
     assert header.seq >> 40 == session and header.seq & (2**40 - 1) == count
     batch = read_page(page, SCHEMA)
     for (name, kind, _), value in zip(telemetry.COLUMNS, row, strict=True):

@@ -118,6 +118,32 @@ class Health(TypedDict, total=False):
     daemon: Required[Literal["up", "down"]]
 
 
+class Gap(TypedDict, total=False):
+    """A range that is lost for good: pages of a partition, or batches of a producer."""
+
+    reason: Required[Annotated[str, Field(examples=["damaged", "dropped"])]]
+    stream: Required[str]
+    first: Required[Annotated[int, Field(description="First sequence number of the range")]]
+    last: Required[int]
+    partition: Annotated[int | None, Field(None, description="null: batches of a producer")]
+    job: Annotated[str, Field("")]
+    producer: Annotated[str, Field("", description="empty: the unnamed producer")]
+    first_us: Annotated[int | None, Field(None, description="First event time, where known")]
+    last_us: Annotated[int | None, Field(None)]
+    rows: Annotated[int | None, Field(None, description="null: unknown")]
+    found_us: Annotated[int, Field(0, description="Wall clock")]
+    detail: Annotated[str, Field("")]
+
+
+class Gaps(TypedDict, total=False):
+    """What the store has lost for good since it was made."""
+
+    count: Annotated[int, Field(0, description="Number of ranges")]
+    pages: Annotated[int, Field(0)]
+    rows: Annotated[int, Field(0, description="As far as they are known")]
+    newest: Annotated[list[Gap], Field(default_factory=list, description="Oldest first")]
+
+
 class Store(TypedDict, total=False):
     """The store: data that is durable and not yet acknowledged by the centre."""
 
@@ -151,6 +177,9 @@ class Store(TypedDict, total=False):
     full_us: Annotated[int | None, Field(None, description="Total time that the store was full")]
     fsyncs: Annotated[int | None, Field(None)]
     log_bytes_since_snapshot: Annotated[int, Field(0)]
+    gaps: Annotated[
+        Gaps, Field({"count": 0, "pages": 0, "rows": 0, "newest": []}, validate_default=True)
+    ]
     set_aside_rows: Annotated[
         int, Field(0, description="Rows set aside because they crashed the process")
     ]
