@@ -4,6 +4,7 @@
 #
 #   deploy/test_packages.sh          for `make test`
 #   deploy/test_packages.sh system   for `make system`
+#   deploy/test_packages.sh faults   for `make faults`
 set -euo pipefail
 . "${0%/*}/say.sh"
 
@@ -18,6 +19,11 @@ if [ "${1:-}" = system ]; then
   need debootstrap debootstrap            # makes a Debian
   need systemd-nspawn systemd-container   # boots it
   need zstd zstd                          # keeps it for the next run
+elif [ "${1:-}" = faults ]; then
+  need strace strace         # makes system calls fail
+  need mkfs.ext4 e2fsprogs   # a file system whose power is cut
+  need losetup mount         # mounts it
+  [ "$(java_major)" -ge 17 ] || missing+=("$(java_package)")
 else
   need curl curl             # runs the commands of docs/api.md
   need openssl openssl       # makes the certificates of the TLS tests
