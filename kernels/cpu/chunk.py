@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kernels.cpu import heavy_hitters, mem, probe
+from kernels.cpu import heavy_hitters, known_chains, mem, probe
 from kernels.cpu.probe import CHUNK_ROWS
 from kernels.cpu.records import ADDRESS, I64, field, get, put, words
 from kernels.cpu.rings import LOW, PART, RING
@@ -54,6 +54,7 @@ class LaneState(NamedTuple):
     last_partition: I64 = field("partition to stop before")
     vectors: I64 = field("1 if chains are walked in vectors (`kernels.cpu.simd_probe`)")
     sieved: I64 = field("1 if few candidates matched lately, so that they pass a sieve first")
+    many: I64 = field("1 if candidates had many matches lately, so that chains are listed")
     beat: I64 = field("the beat that the lane's pool has begun")
     number: I64 = field("number of the lane, and of its pool")
     job: ADDRESS = field("the JoinJob")
@@ -130,7 +131,13 @@ def decode(chunk: int, lane: int, scratch: int) -> bool:
         first, some = chunk + 8 * (CHUNK_FIELDS + at), min(take, get(chunk, CHUNK.candidates) - at)
         mine, met = outputs(lane, chunk, pairs)
         room = get(lane, LANE.room) - pairs
-        if take > 1:
+        if get(lane, LANE.many) and known_chains.is_cached(other):
+            more = known_chains.probe(
+                scratch + 8 * probe.COUNTS, scratch + 8 * probe.LOG,
+                scratch + 8 * probe.SUSPECT, records, other, back, forth, base, met_base, named,
+                first, some, mine, met, room,
+            )  # fmt: skip
+        elif take > 1:
             probed, from_at = some, first
             if get(lane, LANE.sieved):
                 from_at = scratch + 8 * probe.SIEVED
@@ -147,12 +154,14 @@ def decode(chunk: int, lane: int, scratch: int) -> bool:
             )  # fmt: skip
         if more == probe.NO_ROOM:
             take = max(1, some >> 2)
+            put(lane, LANE.many, 0)
             continue
         if more < 0:
             put(lane, LANE.candidate, at)
             put(lane, LANE.pairs, pairs)
             return False
         put(lane, LANE.sieved, FEW * more < some)
+        put(lane, LANE.many, more >= known_chains.MANY * some)
         take = min(CHUNK_ROWS, 2 * take)
         pairs += more
         at += some
