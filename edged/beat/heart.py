@@ -311,6 +311,9 @@ class Heart:
         if any(job.draining for job in self._active()):
             self._event_loop.serve_control()
             return now, True
+        if self._pending.deferred:
+            self._event_loop.serve_control()
+            return self._pending.new_us, True
         if self._pending.can_go_on(self.sources):
             self._event_loop.serve_control()
             return self._pending.new_us, False
@@ -381,8 +384,11 @@ class Heart:
         self.batcher.learn(BeatCosts(times.rows_taken, ingested - woke, race_us, fill))
 
     def _ingest(self, now: int, wall: int) -> int:
-        """Ingest from the sources, unless the last beat left rows staged; returns the end time."""
-        if not self._pending.cut:
+        """Ingest from the sources, unless the last beat left rows staged; returns the end time.
+
+        Rows that wait in one job do not keep the others from reading.
+        """
+        if not self._pending.cut or self._pending.deferred:
             for source in self.sources:
                 source.ingest(now, wall)
                 self._note_stall(source)

@@ -29,6 +29,8 @@ class PendingWork:
         were only committed, or a race has left them."""
         self.cut = False
         """Whether the last beat left rows only because of its row limit."""
+        self.deferred = False
+        """Whether an operator has rows that wait, because the last beat's output was bounded."""
         self.took = False
         """Whether the last beat took rows, which makes room for input that senders hold back."""
 
@@ -52,10 +54,11 @@ class PendingWork:
         return arrived_us if self.unraced_us is None else min(arrived_us, self.unraced_us)
 
     def can_go_on(self, sources: Sequence[Source]) -> bool:
-        """Whether there is work that needs no new input: the last beat hit its row limit, or a
-        source has unread input."""
+        """Whether there is work that needs no new input: the last beat hit its row limit, an
+        operator has rows that wait, or a source has unread input."""
         return (
             self.cut
+            or self.deferred
             or any(s.unread() for s in sources)
             or (self.took and any(s.more() for s in sources))
         )
@@ -88,7 +91,8 @@ class PendingWork:
             self.unraced_us = oldest_us
 
     def raced(self, jobs: Sequence[JobRuntime], oldest_us: int) -> None:
-        """Note whether pages are open after a race over rows since `oldest_us`."""
+        """Note whether pages are open, and rows wait, after a race over rows since `oldest_us`."""
+        self.deferred = any(j.waiting() for j in jobs)
         if not any(j.open_rows() for j in jobs):
             self.open_us = None
         elif self.open_us is None:
@@ -125,6 +129,6 @@ def is_empty(facts: BeatFacts, jobs: Sequence[JobRuntime]) -> bool:
                 return False
             if j.race and f.watermark_us != job.streams[name].time.watermark_us:
                 return False
-        if j.race and job.seals(j.flush, facts.wall_us):
+        if j.race and (job.waiting() or job.seals(j.flush, facts.wall_us)):
             return False
     return True

@@ -4,9 +4,13 @@ Facts are one JSON object.  They hold everything that depends on processing time
 staged and taken rows, watermarks, producers' sequences, and which open pages were flushed.  A
 replay of the record therefore repeats the beat exactly.
 
-    {"wall": µs, "change": null | {…}, "jobs": {job: {"race": bool, "flush": 0 | 1 | 2, "streams":
+    {"wall": µs, "change": null | {…}, "jobs": {job: {"race": bool, "flush": 0 | 1 | 2,
+        "processed": {operator: [rows, …]}, "streams":
         {stream: {"logged": [rows, chunks], "take": [chunks, rows], "watermark": µs,
                   "producers": {…}, "refused": rows, "set_aside": [chunks, rows]}}}}}
+
+`processed` is missing where no operator left rows to later beats (`Deferring` in
+`edged.operators.base`).
 
 A record with a `change` (`edged.beat.jobs`) has no jobs and no inputs: it records a change of the
 jobs between two beats.
@@ -58,6 +62,9 @@ class JobFacts:
     race: bool
     flush: Flush
     streams: dict[str, StreamFacts]
+    processed: dict[str, list[int]] | None = None
+    """Rows of each input that operators processed, of operators that leave rows to later beats;
+    None: they decide."""
 
     def ends(self) -> bool:
         """Whether every stream is at its end after this beat."""
@@ -90,6 +97,7 @@ class BeatFacts:
             name: {
                 "race": j.race,
                 "flush": int(j.flush),
+                **({"processed": j.processed} if j.processed else {}),
                 "streams": {
                     s: {
                         "logged": [f.logged_rows, f.logged_chunks],
@@ -115,7 +123,7 @@ class BeatFacts:
         jobs = {}
         for name, j in document["jobs"].items():
             streams = {s: _stream_facts(f) for s, f in j["streams"].items()}
-            jobs[name] = JobFacts(j["race"], Flush(j["flush"]), streams)
+            jobs[name] = JobFacts(j["race"], Flush(j["flush"]), streams, j.get("processed", {}))
         change = document.get("change")
         return cls(document["wall"], jobs, Change(**change) if change else None)
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from edged.beat.deferrals import Deferrals
 from edged.beat.record import JobFacts, StreamFacts, input_count, read_inputs
 from edged.beat.silence import Silence
 from edged.beat.stream_alignment import (
@@ -101,6 +102,10 @@ class JobRuntime:
         """Rows in staging."""
         return sum(s.staging.rows for s in self.streams.values())
 
+    def waiting(self) -> int:
+        """Rows that operators have left to later beats."""
+        return self._deferrals.waiting()
+
     def open_rows(self) -> int:
         """Rows in unsealed pages that the latency promise covers."""
         return sum(s.open_rows() for s in self.sinks.values() if s.prompt)
@@ -126,7 +131,7 @@ class JobRuntime:
         """
         if not self.draining:
             return self.meta.state == PAUSED
-        left = self.staged() or any(s.open_rows() for s in self.sinks.values())
+        left = self.staged() or self.waiting() or any(s.open_rows() for s in self.sinks.values())
         return not left and (self.ended() or not self.meta.ends)
 
     def shipped(self) -> list[str]:
@@ -197,7 +202,10 @@ class JobRuntime:
             )
             for name, s in self.streams.items()
         }
-        take, self.cut = decide_take(staged_chunks, self.couplings, rows_max, rows_over)
+        if self.waiting():
+            take, self.cut = dict.fromkeys(staged_chunks, 0), True
+        else:
+            take, self.cut = decide_take(staged_chunks, self.couplings, rows_max, rows_over)
         self.saturated = self._is_saturated(staged_chunks, take)
         self._set_useful_time(staged_chunks)
         for name, count in take.items():
@@ -260,10 +268,12 @@ class JobRuntime:
         for name, f in facts.streams.items():
             self._open(flows, name, f)
         since = perf_counter_ns()
+        self._deferrals.begin(facts.processed)
         for name in self.plan.order:
             inputs = [flows[link] for link in self.plan.inputs[name]]
             flows[name] = self.operators[name].run(beat, inputs)
             since = self._spent(name, since)
+        facts.processed = self._deferrals.processed()
         pages: list[SealedPage] = []
         for name, sink in self.sinks.items():
             sink.write(beat, flows[self.plan.inputs[name][0]])
@@ -336,7 +346,8 @@ class JobRuntime:
 
     def ended(self) -> bool:
         """Whether every stream has ended and all its rows are processed."""
-        return all(s.time.watermark_us == WATERMARK_MAX_US for s in self.streams.values())
+        ends = all(s.time.watermark_us == WATERMARK_MAX_US for s in self.streams.values())
+        return ends and not self.waiting()
 
     def save(self, reuse: bool = False) -> State:
         """Everything as named arrays (`streams/<id>/…`, `operators/<id>/…`, `sinks/<id>/…`).
@@ -377,7 +388,9 @@ class JobRuntime:
         return now
 
     def _new_operators(self, context: SinkContext) -> dict[str, Operator]:
-        return {name: self.plan.operators[name].build(context.workers) for name in self.plan.order}
+        built = {name: self.plan.operators[name].build(context.workers) for name in self.plan.order}
+        self._deferrals = Deferrals(built, self.plan.promises.memory_bytes)
+        return built
 
     def _logged(self, s: StreamRuntime) -> StreamFacts:
         batch, chunks = s.staging.unlogged()

@@ -79,6 +79,33 @@ class Placed(Operator):
         """
 
 
+class Deferring(Operator):
+    """An operator that may leave rows to later beats, so that its output in one beat is bounded.
+
+    Until all of them are processed, the job takes no new rows, its beats follow each other at once,
+    and the operator's watermark stands still.  How many rows a beat takes is in its record.
+    """
+
+    held = False
+    """Whether the next `run` must not process rows that wait: a later operator has some, too."""
+    recorded: Sequence[int] | None = None
+    """Rows of each input that the next `run` processes, from a record; None: as `decides` says."""
+    decides = True
+    """Whether the next `run` decides how many rows it processes.  If not, and nothing is recorded,
+    it processes all that it is given."""
+    processed: Sequence[int] | None = None
+    """Rows of each input that the last `run` processed, where some waited before or after it; what
+    the record needs."""
+
+    @abstractmethod
+    def bound(self, limit_bytes: int) -> None:
+        """Bound the memory that one beat's output takes; without a call it is not bounded."""
+
+    @abstractmethod
+    def waiting(self) -> int:
+        """Rows that wait."""
+
+
 class OperatorPlan(ABC):
     """A checked operator of a job.  Made by `parse`, which raises JobError with the exact path."""
 

@@ -25,6 +25,10 @@ names one.  The order of the output, and so every page made of it, depends only 
 and beats: (partition, pass, probing row, partner newest first), see `edged.joins.base`.  The live
 rows are saved (see `save`), so that a window moves from one kernel to another by `load`, or within
 the life of a join by `switch`.
+
+A bound on the output (`bound`) limits the pairs of a beat: rows that would make more wait for the
+next beats (`edged.operators._join_size`).  One row at least is joined in a beat, with all its
+partners.  Bounds of eviction and the output's watermark stand still while rows wait.
 """
 
 from __future__ import annotations
@@ -41,31 +45,38 @@ from edged.data.columns import Batch, Column, address, empty_batch
 from edged.data.flow import WATERMARK_MAX_US, WATERMARK_MIN_US, BeatContext, Flow, Link, State
 from edged.data.gather import take
 from edged.data.hashing import exact_bits, key_code
-from edged.data.schema import Field, Schema
+from edged.data.schema import Schema
 from edged.data.scratch import Scratch
 from edged.data.workers import Workers
-from edged.documents.reader import did_you_mean, duration, names, table, text
+from edged.documents.reader import duration, table, text
 from edged.documents.units import show_duration
 from edged.errors import JobError
-from edged.joins.base import Beat, Hashes, WindowJoin, find_join, load_joins, no_keys
+from edged.joins.base import (
+    Beat,
+    Hashes,
+    Records,
+    WindowJoin,
+    find_join,
+    load_joins,
+    no_keys,
+)
+from edged.operators._join_columns import (
+    SIDES,
+    Output,
+    chosen_columns,
+    default_columns,
+    output_schema,
+    read_keys,
+)
+from edged.operators._join_size import JoinSize, Waiting
 from edged.operators._join_window import Arrival, Side
-from edged.operators.base import OperatorPlan, Placed, operator
+from edged.operators.base import Deferring, OperatorPlan, Placed, operator
 from edged.placement.placement import AUTO, DEFAULT
 from kernels.cpu.keys import KEY
 
 JOIN_PARALLEL_ROWS = 4096
 """Beats with fewer rows on both sides are joined on the calling thread, unless the join sets its
 own number of threads."""
-_SIDES = ("left", "right")
-
-
-@dataclass(frozen=True)
-class Output:
-    """One output column: its name, the side it comes from (0 left, 1 right), and its name there."""
-
-    name: str
-    side: int
-    source: str
 
 
 @operator("interval_join")
@@ -92,19 +103,21 @@ class IntervalJoinPlan(OperatorPlan):
     ) -> IntervalJoinPlan:
         """Check keys, bounds and columns against both inputs."""
         left, right = inputs
-        on = _keys(path, document, left, right)
+        on = read_keys(path, document, left, right)
         before_us = duration(path, document, "before", 0)
         after_us = duration(path, document, "after", 0)
         if "columns" in document:
-            columns = _chosen(f"{path}.columns", table(path, document, "columns"), left, right)
+            columns = chosen_columns(
+                f"{path}.columns", table(path, document, "columns"), left, right
+            )
         else:
-            columns = _default(f"{path}.columns", left, right, on)
+            columns = default_columns(f"{path}.columns", left, right, on)
         time = next((c.name for c in columns if c.side == 0 and c.source == left.time), None)
         if time is None:
             advice = f'add e.g. {left.time} = "left.{left.time}": it is the output\'s event time'
             raise JobError(f"{path}.columns", "the left time column is missing", advice)
         disorder_us = left.disorder_us + right.disorder_us + before_us + after_us
-        output = Link(_schema(columns, (left, right)), time, disorder_us)
+        output = Link(output_schema(columns, (left, right)), time, disorder_us)
         kernel = text(path, document, "kernel", AUTO)
         _member(f"{path}.kernel", kernel)
         return cls(id, (left, right), on, before_us, after_us, columns, output, kernel)
@@ -170,7 +183,7 @@ class IntervalJoinPlan(OperatorPlan):
         ]
 
 
-class IntervalJoin(Placed):
+class IntervalJoin(Placed, Deferring):
     """A running interval join."""
 
     def __init__(self, plan: IntervalJoinPlan, start: int = 0) -> None:
@@ -195,28 +208,88 @@ class IntervalJoin(Placed):
         ]
         self._watermarks = (WATERMARK_MIN_US, WATERMARK_MIN_US)
         self._arrived = [0, 0]
-        self._matches = self._rows = 0
+        self._matches = self._rows = self._deferred = 0
+        self._size: JoinSize | None = None
+        self._waiting = [Waiting(links[i].schema, plan.key_names(i)) for i in (0, 1)]
+        self._nullable = [
+            any(links[i].schema.field(name).nullable for name in plan.key_names(i)) for i in (0, 1)
+        ]
 
     def run(self, beat: BeatContext, inputs: Sequence[Flow]) -> Flow:
         """One beat's pairs."""
         left, right = inputs
-        watermarks = (left.watermark_us, right.watermark_us)
-        watermark_us = self._watermark(*watermarks)
+        watermarks, self.processed = (left.watermark_us, right.watermark_us), None
+        self._arrived = [n + r.batch.rows for n, r in zip(self._arrived, inputs, strict=True)]
+        if self.recorded is not None or self.waiting():
+            return self._run_part(beat, inputs)
         rows = self._rows = left.batch.rows + right.batch.rows
         if rows == 0 and watermarks == self._watermarks:
-            return Flow(empty_batch(self._plan.output.schema), watermark_us)
+            return self._nothing()
+        held = [side.store.rows for side in self._sides]
+        records = self._arrive(beat, (left.batch, right.batch))
+        if self._size is not None and self.decides:
+            counts = [
+                records[i].rows if self._nullable[i] else inputs[i].batch.rows for i in (0, 1)
+            ]
+            if self._size.too_large(records, counts, held, self._hashes):
+                for side, flow in zip(self._sides, inputs, strict=True):
+                    side.store.stop -= flow.batch.rows
+                return self._run_part(beat, inputs)
         self._watermarks = watermarks
+        return self._join_rows(beat, records, rows)
+
+    def _run_part(self, beat: BeatContext, inputs: Sequence[Flow]) -> Flow:
+        """Join as many rows, of those that wait and the new ones, as a beat may."""
+        for waiting, flow in zip(self._waiting, inputs, strict=True):
+            if flow.batch.rows:
+                waiting.append(flow.batch)
+        if self.held:
+            return self._nothing()
+        taken: Sequence[int] = [w.rows for w in self._waiting]
+        if self.recorded is not None:
+            taken = self.recorded
+        elif self._size is not None and self.decides:
+            held = [side.store.rows for side in self._sides]
+            taken = self._size.fit(self._waiting, held, self._hashes)
+        self.processed = list(taken)
+        batches = [w.take(n) for w, n in zip(self._waiting, taken, strict=True)]
+        if not self.waiting():
+            self._watermarks = inputs[0].watermark_us, inputs[1].watermark_us
+        else:
+            self._deferred += 1
+        rows = self._rows = sum(taken)
+        return self._join_rows(beat, self._arrive(beat, batches), rows)
+
+    def _nothing(self) -> Flow:
+        return Flow(empty_batch(self._plan.output.schema), self._watermark(*self._watermarks))
+
+    def _arrive(self, beat: BeatContext, batches: Sequence[Batch]) -> tuple[Records, Records]:
         lends = [partial(self._join.buffer, i) for i in (0, 1)]
-        records = self._arrival.take((left.batch, right.batch), lends, beat.workers)
+        return self._arrival.take(batches, lends, beat.workers)
+
+    def _join_rows(self, beat: BeatContext, records: tuple[Records, Records], rows: int) -> Flow:
+        """Join the records of `rows` rows that have arrived."""
         many = rows >= JOIN_PARALLEL_ROWS or self._join.deals
         workers = beat.workers if many else None
-        self._arrived = [n + r.batch.rows for n, r in zip(self._arrived, inputs, strict=True)]
-        pairs = self._join.join(*records, self._beat_facts(*watermarks), workers)
+        pairs = self._join.join(*records, self._beat_facts(*self._watermarks), workers)
         output = self._materialise(pairs, workers)
         for i, side in enumerate(self._sides):
             side.store.start = self._join.oldest(i, side.base, side.store.stop)
         self._matches += output.rows
-        return Flow(output, watermark_us)
+        if self._size is not None:
+            self._size.learn(output.rows)
+        return Flow(output, self._watermark(*self._watermarks))
+
+    def _hashes(self, side: int) -> Hashes:
+        return self._live(side, Scratch())[1]
+
+    def bound(self, limit_bytes: int) -> None:
+        """Bound the pairs of a beat."""
+        self._size = JoinSize(self._plan.output.schema, limit_bytes)
+
+    def waiting(self) -> int:
+        """Rows of both sides that wait."""
+        return self._waiting[0].rows + self._waiting[1].rows
 
     def _watermark(self, left_us: int, right_us: int) -> int:
         if right_us != WATERMARK_MAX_US:
@@ -283,15 +356,24 @@ class IntervalJoin(Placed):
             view = side.store.view()
             columns = tuple(view[name] for name in self._sources[i].names)
             source = Batch(self._sources[i], view.rows, columns)
-            taken.append(take(source, pairs[i], self._scratch, _SIDES[i], workers))
+            taken.append(take(source, pairs[i], self._scratch, SIDES[i], workers))
         output = tuple(taken[c.side][c.source] for c in self._plan.columns)
         return Batch(self._plan.output.schema, pairs[0].size, output)
 
     def save(self, scratch: Scratch) -> State:
         """Per side its live rows in arrival order: `<side>.hash` (uint64: partition on top, tag
-        below) and, for column i of `kept`, `<side>.<i>.values`, `.valid`, `.offsets`."""
+        below) and, for column i of `kept`, `<side>.<i>.values`, `.valid`, `.offsets`.
+
+        Where rows wait, `waiting` is their numbers and the watermarks that stand still, and
+        `<side>.waiting.<i>.…` has column i of the input.
+        """
         state: State = {"matches": np.array([self._matches], np.int64)}
-        for k, (name, side) in enumerate(zip(_SIDES, self._sides, strict=True)):
+        if self.waiting():
+            counts = [w.rows for w in self._waiting]
+            state["waiting"] = np.array([*counts, *self._watermarks], np.int64)
+            for name, waiting in zip(SIDES, self._waiting, strict=True):
+                state |= {f"{name}.waiting.{key}": a for key, a in waiting.save().items()}
+        for k, (name, side) in enumerate(zip(SIDES, self._sides, strict=True)):
             rows, hashes = self._live(k, scratch)
             state[f"{name}.hash"] = hashes
             batch = take(side.store.view(), rows, scratch, name)
@@ -314,7 +396,7 @@ class IntervalJoin(Placed):
     def load(self, state: State) -> None:
         """Load a saved window; this join must be new."""
         self._matches = int(state["matches"][0])
-        for k, (name, side) in enumerate(zip(_SIDES, self._sides, strict=True)):
+        for k, (name, side) in enumerate(zip(SIDES, self._sides, strict=True)):
             schema, hashes = self._plan.kept(k), state[f"{name}.hash"]
             columns = tuple(
                 Column(
@@ -327,13 +409,23 @@ class IntervalJoin(Placed):
             side.load(Batch(schema, hashes.size, columns))
             rows = np.arange(hashes.size)
             self._join.restore(k, side.records(rows, hashes, partial(self._join.buffer, k)))
+        if (waiting := state.get("waiting")) is not None:
+            counts, marks = waiting[:2].tolist(), waiting[2:].tolist()
+            self._watermarks = marks[0], marks[1]
+            for name, w, count in zip(SIDES, self._waiting, counts, strict=True):
+                prefix = f"{name}.waiting."
+                w.load(
+                    count, {k[len(prefix) :]: a for k, a in state.items() if k.startswith(prefix)}
+                )
 
     def state_bytes(self) -> int:
-        """Bytes of both windows."""
-        return self._join.nbytes() + sum(side.store.nbytes() for side in self._sides)
+        """Bytes of both windows and of the rows that wait."""
+        windows = self._join.nbytes() + sum(side.store.nbytes() for side in self._sides)
+        return windows + sum(w.nbytes() for w in self._waiting if w.rows)
 
     def counters(self) -> Mapping[str, int | float | str]:
-        """Rows that arrived on each side, rows held, pairs found, and the running member."""
+        """Rows that arrived on each side, rows held, pairs found, rows that wait, beats that left
+        rows waiting, and the running member."""
         return {
             "kernel": self.kernel,
             "left_rows": self._arrived[0],
@@ -341,6 +433,8 @@ class IntervalJoin(Placed):
             "left_live": self._join.held(0),
             "right_live": self._join.held(1),
             "matches": self._matches,
+            "rows_waiting": self.waiting(),
+            "beats_cut": self._deferred,
         }
 
 
@@ -360,65 +454,3 @@ def _new_member(plan: IntervalJoinPlan, name: str, start: int = 0) -> WindowJoin
         return _member(path, name)(plan.before_us, plan.after_us, start)
     except JobError as wrong:
         raise JobError(path, wrong.problem, wrong.advice) from wrong
-
-
-def _keys(
-    path: str, document: Mapping[str, Any], left: Link, right: Link
-) -> tuple[tuple[str, str], ...]:
-    pairs = []
-    for i, entry in enumerate(names(path, document, "on")):
-        where = f"{path}.on[{i}]"
-        first, equals, second = (part.strip() for part in entry.partition("="))
-        pair = (first, second if equals else first)
-        for name, link, side in zip(pair, (left, right), _SIDES, strict=True):
-            if name not in link.schema:
-                advice = did_you_mean(name, link.schema.names)
-                raise JobError(where, f"{side} has no column {name}", advice)
-        kinds = [link.schema.field(n).dtype for n, link in zip(pair, (left, right), strict=True)]
-        if kinds[0] is not kinds[1]:
-            problem = f"left.{pair[0]} is {kinds[0]}, right.{pair[1]} is {kinds[1]}"
-            raise JobError(where, problem, "cast one of them with a map before the join")
-        pairs.append(pair)
-    return tuple(pairs)
-
-
-def _default(
-    path: str, left: Link, right: Link, on: tuple[tuple[str, str], ...]
-) -> tuple[Output, ...]:
-    keys = [a for a, _ in on], [b for _, b in on]
-    columns = [Output(name, 0, name) for name in dict.fromkeys(keys[0])]
-    columns += [Output(name, 0, name) for name in left.schema.names if name not in keys[0]]
-    taken = {c.name for c in columns}
-    for name in right.schema.names:
-        if name in keys[1]:
-            continue
-        out = f"{name}_right" if name in taken else name
-        if out in taken:
-            advice = "give the output's columns with `columns`"
-            raise JobError(path, f"the output has both {name} and {out} already", advice)
-        taken.add(out)
-        columns.append(Output(out, 1, name))
-    return tuple(columns)
-
-
-def _chosen(path: str, given: Mapping[str, Any], left: Link, right: Link) -> tuple[Output, ...]:
-    columns = []
-    for name, source in given.items():
-        where = f"{path}.{name}"
-        side, dot, column = source.partition(".") if isinstance(source, str) else ("", "", "")
-        if side not in _SIDES or not dot:
-            raise JobError(where, f"{source!r} is not a column", 'write "left.x" or "right.x"')
-        link = (left, right)[_SIDES.index(side)]
-        if column not in link.schema:
-            advice = did_you_mean(column, link.schema.names)
-            raise JobError(where, f"{side} has no column {column}", advice)
-        columns.append(Output(name, _SIDES.index(side), column))
-    return tuple(columns)
-
-
-def _schema(columns: Sequence[Output], inputs: tuple[Link, Link]) -> Schema:
-    fields = []
-    for c in columns:
-        f = inputs[c.side].schema.field(c.source)
-        fields.append(Field(c.name, f.dtype, f.nullable))
-    return Schema.of(fields)

@@ -18,9 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import numpy as np
-
-from edged.data.columns import Batch, Column
+from edged.data.concatenate import concatenate
 from edged.data.flow import BeatContext, Flow, Link
 from edged.data.schema import Field, Schema
 from edged.data.scratch import Scratch
@@ -82,38 +80,7 @@ class Union(Operator):
             return Flow(batches[0], watermark_us)
         if not batches:
             return Flow(inputs[0].batch, watermark_us)
-        rows = sum(batch.rows for batch in batches)
-        columns = tuple(
-            self._column(str(i), f, [batch.columns[i] for batch in batches], rows)
-            for i, f in enumerate(self._schema.fields)
-        )
-        return Flow(Batch(self._schema, rows, columns), watermark_us)
-
-    def _column(self, name: str, field: Field, parts: Sequence[Column], rows: int) -> Column:
-        valid = None
-        if field.nullable:
-            valid = self._scratch.get(f"{name}.valid", rows, np.uint8)
-            np.concatenate([c.valid for c in parts if c.valid is not None], out=valid)
-        if not field.dtype.variable:
-            values = self._scratch.get(name, rows, field.dtype.numpy)
-            np.concatenate([c.values for c in parts], out=values)
-            return Column(values, valid)
-        return self._variable(name, parts, rows, valid)
-
-    def _variable(self, name: str, parts: Sequence[Column], rows: int, valid: Any) -> Column:
-        extents = [
-            (c, int(c.offsets[0]), int(c.offsets[-1])) for c in parts if c.offsets is not None
-        ]
-        values = self._scratch.get(name, sum(stop - start for _, start, stop in extents), np.uint8)
-        offsets = self._scratch.get(f"{name}.offsets", rows + 1, np.int64)
-        row, byte = 0, 0
-        for column, start, stop in extents:
-            assert column.offsets is not None
-            count = column.offsets.size
-            np.add(column.offsets, byte - start, out=offsets[row : row + count])
-            values[byte : byte + stop - start] = column.values[start:stop]
-            row, byte = row + count - 1, byte + stop - start
-        return Column(values, valid, offsets)
+        return Flow(concatenate(self._schema, batches, self._scratch), watermark_us)
 
 
 def _agree(path: str, first_name: str, first: Link, name: str, link: Link) -> None:
