@@ -142,7 +142,7 @@ class Waiting:
     """The rows of one side that wait for later beats, in arrival order."""
 
     def __init__(self, schema: Schema, keys: Sequence[str]) -> None:
-        self._schema, self._keys = schema, tuple(keys)
+        self._schema, self._keys, self._at = schema, tuple(keys), 0
         self._clear()
 
     @property
@@ -171,7 +171,8 @@ class Waiting:
         """The hash of each row, and the address of a byte each that is 0 where a key is null; 0
         where no key can be."""
         at = 0 if self._valid is None else address(self._valid) + self._at
-        return self._hashes[self._at :], at
+        hashes: Hashes = self._hashes[self._at :]
+        return hashes, at
 
     def save(self) -> State:
         """The rows, as copies."""

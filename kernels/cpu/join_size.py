@@ -31,14 +31,14 @@ MIX, SHIFT = np.uint32(0x9E3779B1), np.uint32(32 - BITS)
 
 
 @device
-def bucket_at(table: int, tag: Any) -> int:
+def bucket_at(table: int, tag: Any) -> Any:
     """The address of a tag's bucket."""
     bucket = np.uint32(np.uint32(tag) * MIX) >> SHIFT
     return table + 4 * COUNTS * np.int64(bucket)
 
 
 @device
-def held(bucket: int, side: int) -> int:
+def held(bucket: int, side: int) -> Any:
     """Rows of a side (0 left, 1 right) in a bucket."""
     return np.int64(mem.load_u32(bucket + 8 * side)) + np.int64(mem.load_u32(bucket + 8 * side + 4))
 
