@@ -68,13 +68,14 @@ def _document(file: Path) -> dict[str, Any]:
 
 
 def _write(landing: Path, device: str, document: dict[str, Any] | None) -> None:
+    from edged.central import checked_json
     from edged.central.tables import replace_file
     from edged.centre_link.desired_state import BYTES_MAX, read
 
     path = landing / "desired" / f"{device}.json"
     with _locked(path.parent):
         version = max(int(read(path).get("version", 0)), _reported(landing, device)) + 1
-        data = json.dumps({"version": version, "document": document}).encode()
+        data = checked_json.pack({"version": version, "document": document})
         if len(data) > BYTES_MAX:
             raise JobError("document", f"has {len(data)} bytes", f"at most {BYTES_MAX}")
         replace_file(path, data)

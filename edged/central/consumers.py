@@ -1,6 +1,7 @@
 """Consumers: the readers of a landing and their positions, which retention must not delete beyond.
 
-    LANDING/consumers/<name>.json    {"position": {segment: rows}, "stream": "<name>@<version>"}
+    LANDING/consumers/<name>.json    {"position": {segment: rows}, "stream": "<name>@<version>",
+                                      "crc": …}           (edged/central/checked_json.py)
 
 Registration of a consumer and deletion both hold the directory's lock.
 
@@ -12,13 +13,13 @@ not read again.
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from edged.central import checked_json
 from edged.central.tables import replace_file
 from edged.errors import CentralError
 
@@ -74,7 +75,7 @@ def register(landing: str | Path, consumer: Consumer, anew: bool) -> None:
 def advance(landing: str | Path, consumer: Consumer) -> None:
     """Record a consumer's position, durably."""
     content = {"stream": consumer.stream, "position": dict(consumer.position)}
-    replace_file(_file(landing, consumer.name), json.dumps(content, sort_keys=True).encode())
+    replace_file(_file(landing, consumer.name), checked_json.pack(content))
 
 
 def read(landing: str | Path) -> list[Consumer]:
@@ -82,7 +83,7 @@ def read(landing: str | Path) -> list[Consumer]:
     found = []
     for file in sorted(directory(landing).glob("*.json")):
         try:
-            content = json.loads(file.read_bytes())
+            content = checked_json.unpack(file.read_bytes())
             position = {str(name): int(rows) for name, rows in content["position"].items()}
             found.append(Consumer(file.stem, str(content["stream"]), position))
         except OSError as problem:

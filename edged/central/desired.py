@@ -1,13 +1,16 @@
 """The desired states of all devices, as the collectors read them:
-`LANDING/desired/<device>.json`."""
+`LANDING/desired/<device>.json`.
+
+`edged central desired` writes them with a checksum (`edged/central/checked_json.py`).  A file of
+another program may lack it.  A damaged file is not sent: its device keeps what it has."""
 
 from __future__ import annotations
 
-import json
 import logging
 from pathlib import Path
 from typing import Any
 
+from edged.central import checked_json
 from edged.central.schemas import valid_id
 from edged.centre_link.desired_state import BYTES_MAX
 
@@ -35,7 +38,7 @@ class DesiredStates:
             if cached is None or cached[0] != stamp or _is_newer(cached[1], known):
                 if stat.st_size > BYTES_MAX:
                     raise ValueError(f"more than {BYTES_MAX} bytes")
-                content = json.loads(path.read_bytes())
+                content = checked_json.unpack(path.read_bytes())
                 self._cache[device] = cached = (stamp, _without_document(content))
                 return content if _is_newer(cached[1], known) else cached[1]
             return cached[1]

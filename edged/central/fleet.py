@@ -1,6 +1,6 @@
 """The fleet: each device's last telemetry report and its last contact.
 
-    LANDING/fleet/<device>.json     {"seq": …, "row": {column: value, …} or null}
+    LANDING/fleet/<device>.json     {"seq": …, "row": {column: value, …} or null, "crc": …}
 
 The file's modification time is the device's last contact with any collector, to SEEN_S.  `row` is
 its newest report (edged/uplink/telemetry.py), null before the first.  The files are written without
@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from edged.central import checked_json
 from edged.central.schemas import valid_id
 from edged.data.schema import Schema
 from edged.errors import PageError
@@ -128,7 +129,7 @@ class Fleet:
         path = self._path(device)
         fresh = path.with_name(f".{device}.{os.getpid()}.{threading.get_ident()}.new")
         self._directory.mkdir(parents=True, exist_ok=True)
-        fresh.write_text(json.dumps({"seq": seq, "row": row}), "utf-8")
+        fresh.write_bytes(checked_json.pack({"seq": seq, "row": row}))
         os.utime(fresh, ns=(1000 * now_us, 1000 * now_us))
         fresh.replace(path)
         self._touched[device] = time.monotonic()
@@ -144,7 +145,7 @@ class Fleet:
         if known is not None and known[0] == stamp:
             return known[1]
         try:
-            row = json.loads(self._path(name).read_bytes())["row"]
+            row = checked_json.unpack(self._path(name).read_bytes())["row"]
         except (OSError, ValueError, KeyError, TypeError):
             row = None
         device = FleetDevice(name, stat.st_mtime_ns // 1000, row if isinstance(row, dict) else None)

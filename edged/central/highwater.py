@@ -11,7 +11,8 @@ an exclusive flock of itself, so that several collectors can share a landing.
                        generation is current
           16  4 u32    in doubt: 1 while rows are being committed that are not counted yet
           20  4 u32    entries: their number
-          24 40        zero
+          24 36        zero
+          60  4 u32    crc         CRC-32 of the 60 bytes before; earlier versions: 0
 
     entry  two slots of 48 bytes; the valid one with the greater (seq, serial) counts
            0  8 u64  stream_hash  first 8 bytes, little-endian, of sha256(stream); 0 in a session
@@ -55,7 +56,7 @@ HEAD_BYTES = 64
 SLOT_BYTES = 48
 HIGH, SESSION = 1, 2
 ENTRIES_MAX = 1 << 16
-_HEAD = struct.Struct("<4sIQII40x")
+_HEAD = struct.Struct("<4sIQII36x")
 _SLOT = struct.Struct("<QQQQIII")
 _CRC = struct.Struct("<I")
 _ZERO = bytes(SLOT_BYTES)
@@ -252,7 +253,8 @@ class DeviceRecords:
 
 
 def _pack_head(table: HighWaterTable, doubt: int = 0) -> bytes:
-    return _HEAD.pack(MAGIC, FORMAT, table.generation, doubt, table.places)
+    head = _HEAD.pack(MAGIC, FORMAT, table.generation, doubt, table.places)
+    return head + _CRC.pack(zlib.crc32(head))
 
 
 def _pack(key: Key, entry: _Entry) -> bytes:
@@ -266,20 +268,33 @@ def _load(fd: int, head: bytes) -> HighWaterTable:
     table = HighWaterTable(suspect=True)
     if len(head) < HEAD_BYTES:
         return table
-    magic, version, table.generation, doubt, places = _HEAD.unpack(head)
-    if magic == MAGIC and version > FORMAT:
+    magic, version, table.generation, doubt, places = _HEAD.unpack_from(head)
+    (crc,) = _CRC.unpack_from(head, _HEAD.size)
+    intact = crc == zlib.crc32(head[: _HEAD.size])
+    if magic == MAGIC and version > FORMAT and intact:
         raise CentralError(
             f"a high-water record has format {version}, this collector knows {FORMAT}: "
             "run a collector at least as new as the one that wrote it"
         )
     body = os.pread(fd, os.fstat(fd).st_size - HEAD_BYTES, HEAD_BYTES)
-    table.suspect = magic != MAGIC or version != FORMAT or doubt != 0
+    table.suspect = magic != MAGIC or version != FORMAT or doubt != 0 or not (intact or crc == 0)
     table.places = -(-len(body) // (2 * SLOT_BYTES))
     for at in range(0, len(body), SLOT_BYTES):
         _load_slot(table, at, body[at : at + SLOT_BYTES])
     if len(body) != 2 * SLOT_BYTES * places or len(table.entries) != places:
         table.suspect = True
     return table
+
+
+def is_damaged(path: Path) -> bool:
+    """Whether bytes of a record are damaged; nothing is changed, and no lock is taken."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        head = os.pread(fd, HEAD_BYTES, 0)
+        doubt = bool(len(head) == HEAD_BYTES and _HEAD.unpack_from(head)[3] == 1)
+        return _load(fd, head).suspect and not doubt
+    finally:
+        os.close(fd)
 
 
 def _load_slot(table: HighWaterTable, at: int, slot: bytes) -> None:

@@ -2,6 +2,7 @@
 
     LANDING/schemas/<stream>@<version>.json      registered schemas              (schemas.py)
     LANDING/segments/seg-*.pages, seg-*.idx      pages and committed rows        (segments.py)
+    LANDING/segments/seg-*.crc                   checksums of the rows           (row_checks.py)
     LANDING/segments/seg-*.sum                   a sealed segment's high waters  (seals.py)
     LANDING/devices/<hash>.record                high waters and sessions        (highwater.py)
     LANDING/desired/<device>.json                desired states, written by others
@@ -255,7 +256,7 @@ class DirectoryLanding:
     # -- sealing
 
     def _seal(self, name: str) -> None:
-        rows = seals.greatest(segments.read_rows(self.path, name))
+        rows = seals.greatest(_known(segments.renew_rows(self.path, name)))
         for device in sorted(set(rows["device_hash"].tolist())):
             with self._records.locked(device) as record:
                 record.save(sync=True)
@@ -267,8 +268,7 @@ class DirectoryLanding:
         listed = segments.list_segments(self.path)
         unsealed = [name for name in listed if seals.read(self.path, name) is None]
         for name in unsealed:
-            segments.renew_rows(self.path, name)
-            self._count(segments.read_rows(self.path, name))
+            self._count(_known(segments.renew_rows(self.path, name)))
         own = [name for name in unsealed if segments.parse_name(name)[0] == self.instance]
         for name in own:
             self._recover_tail(name)
@@ -329,8 +329,7 @@ class DirectoryLanding:
             rows = seals.read(self.path, name)
             if rows is None:
                 try:
-                    segments.renew_rows(self.path, name)
-                    rows = segments.read_rows(self.path, name)
+                    rows = _known(segments.renew_rows(self.path, name))
                 except FileNotFoundError:  # folded into a later summary, which follows in this loop
                     continue
             mine = rows[rows["device_hash"] == device]
@@ -361,6 +360,12 @@ class DirectoryLanding:
         if kept:
             _LOG.warning("%s: %d durable pages were made visible", name, kept)
         writer.close()
+
+
+def _known(rows: Rows) -> Rows:
+    """The rows without those that are damaged together with their pages."""
+    known: Rows = rows[rows["length"] > 0]
+    return known
 
 
 def _claim_instance(landing: Path) -> tuple[str, int]:

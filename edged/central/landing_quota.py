@@ -9,7 +9,7 @@ after REFRESH_S; in between, this collector adds what it lands.  Pages of other 
 deletions, are therefore known at most a minute late, and several collectors together may let a
 device exceed its share by what they land in that minute.
 
-    LANDING/shares      the result of the last count, an array of SIZE (numpy's format)
+    LANDING/shares      the result of the last count: an array of SIZE (numpy's format), its CRC-32
 
 is written after each count and at the end.  A start uses it until its own count is complete, which
 takes a second for some 10 000 segments, more with a cold disk; only without a valid file the start
@@ -23,6 +23,7 @@ import logging
 import os
 import threading
 import time
+import zlib
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -160,7 +161,10 @@ class LandingQuota:
     def _read(self) -> dict[int, int] | None:
         """The last count of any collector; None without a valid file."""
         try:
-            sizes = np.load(self._landing / "shares", allow_pickle=False)
+            data = (self._landing / "shares").read_bytes()
+            if zlib.crc32(data[:-4]).to_bytes(4, "little") != data[-4:]:
+                return None
+            sizes = np.load(io.BytesIO(data[:-4]), allow_pickle=False)
         except (OSError, ValueError, EOFError):
             return None
         if not isinstance(sizes, np.ndarray) or sizes.dtype != SIZE or sizes.ndim != 1:
@@ -172,10 +176,12 @@ class LandingQuota:
             known = self._sizes + self._since
         content = io.BytesIO()
         np.save(content, np.array(sorted(known.items()), SIZE))
-        if content.getvalue() == self._written:
+        body = content.getvalue()
+        if body == self._written:
             return
         try:
-            replace_file(self._landing / "shares", content.getvalue())
-            self._written = content.getvalue()
+            crc = zlib.crc32(body).to_bytes(4, "little")
+            replace_file(self._landing / "shares", body + crc)
+            self._written = body
         except OSError as problem:
             _LOG.warning("the quota count was not written: %s", problem)

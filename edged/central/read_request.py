@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from edged.central import segments
+from edged.central import schema_files, segments
 from edged.data.schema import Schema
 from edged.errors import CentralError, ConfigError
 
@@ -112,7 +112,7 @@ def resolve(
 
 def registered_streams(landing: str | Path) -> list[str]:
     """Every `stream@version` that is registered in the landing, sorted."""
-    return sorted(p.stem for p in Path(landing, "schemas").glob("*@*.json"))
+    return schema_files.names(Path(landing, "schemas"))
 
 
 def latest_version(landing: str | Path, stream: str) -> int | None:
@@ -127,11 +127,17 @@ def latest_version(landing: str | Path, stream: str) -> int | None:
 
 def registered_schema(landing: str | Path, stream: str, version: int) -> Schema:
     """The schema of `stream@version` in the landing.  Raises CentralError."""
-    place = Path(landing, "schemas", f"{stream}@{version}.json")
+    directory, name = Path(landing, "schemas"), f"{stream}@{version}"
+    place, found = schema_files.path(directory, name), schema_files.read(directory, name)
+    if found is None:
+        raise unregistered(Path(landing), name)
+    if found.text is None:
+        raise CentralError(
+            f"{place}: {found.problem}: restart a collector of this landing, so that the devices "
+            "register the schema again, or see edged central check"
+        )
     try:
-        return Schema.from_json(place.read_text("utf-8"))
-    except FileNotFoundError:
-        raise unregistered(Path(landing), f"{stream}@{version}") from None
+        return Schema.from_json(found.text)
     except (ValueError, KeyError) as problem:
         raise CentralError(f"{place}: not a schema ({problem})") from problem
 

@@ -1,13 +1,22 @@
-"""The schema registry: `LANDING/schemas/<stream>@<version>.json`, each written once."""
+"""The schema registry: each schema is written once (`edged/central/schema_files.py`).
+
+A schema whose files are damaged beyond its copy counts as unregistered: the device registers it
+again, and the files are replaced.
+"""
 
 from __future__ import annotations
 
+import fcntl
+import logging
 import os
 import re
-import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from edged.central.segments import digest64, stream_hash, sync_directory
+from edged.central import schema_files
+from edged.central.segments import digest64, stream_hash
 from edged.data.schema import Schema
 from edged.errors import CentralError, SchemaMismatch
 from edged.uplink import telemetry
@@ -15,6 +24,7 @@ from edged.uplink import telemetry
 _ID = re.compile(r"[a-z][a-z0-9_-]{0,62}")
 _VERSION_MAX = (1 << 32) - 1
 SCHEMA_BYTES_MAX = 1 << 20
+_LOG = logging.getLogger(__name__)
 
 
 def valid_id(text: str) -> bool:
@@ -34,6 +44,10 @@ class SchemaRegistry:
         self._directory = Path(landing) / "schemas"
         self._directory.mkdir(parents=True, exist_ok=True)
         self._known: dict[tuple[str, int], str] = {}
+        self._creating = threading.Lock()
+        for name in schema_files.names(self._directory):
+            if problem := schema_files.mend(self._directory, name):
+                _LOG.error("%s: %s", schema_files.path(self._directory, name), problem)
 
     def path(self, stream: str, version: int) -> Path:
         """The file of `stream@version`."""
@@ -46,12 +60,11 @@ class SchemaRegistry:
             return known
         if not valid_stream(stream):
             return None
-        try:
-            text = self.path(stream, version).read_text(encoding="utf-8")
-        except FileNotFoundError:
+        found = schema_files.read(self._directory, f"{stream}@{version}")
+        if found is None or found.text is None:
             return None
-        self._known[stream, version] = text
-        return text
+        self._known[stream, version] = found.text
+        return found.text
 
     def registered(self, stream: str, version: int) -> bool:
         """Whether `stream@version` is registered."""
@@ -77,27 +90,27 @@ class SchemaRegistry:
             )
 
     def _create(self, stream: str, version: int, canonical: str) -> None:
-        """Create the file completely and durably, unless another process is first."""
-        fd, name = tempfile.mkstemp(dir=self._directory, prefix=".", suffix=".new")
+        """Create the files durably, unless another process is first."""
+        with self._creating, self._locked():
+            if self.get(stream, version) is None:
+                schema_files.write(self._directory, f"{stream}@{version}", canonical)
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Hold the lock of the directory: one process creates files."""
+        fd = os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            with os.fdopen(fd, "w", encoding="utf-8") as file:
-                file.write(canonical)
-                file.flush()
-                os.fchmod(file.fileno(), 0o644)
-                os.fsync(file.fileno())
-            Path(self.path(stream, version)).hardlink_to(name)
-            sync_directory(self._directory)
-        except FileExistsError:
-            pass
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            yield
         finally:
-            Path(name).unlink()
+            os.close(fd)
 
     def streams_by_hash(self) -> dict[int, int]:
         """For every registered stream@version: the `stream_hash` of its rows to the stream's own
         hash."""
         found = {}
-        for path in self._directory.glob("*@*.json"):
-            stream, _, version = path.stem.rpartition("@")
+        for name in schema_files.names(self._directory):
+            stream, _, version = name.rpartition("@")
             if valid_stream(stream) and version.isdigit():
                 found[stream_hash(stream, int(version))] = digest64(stream)
         return found

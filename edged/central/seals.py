@@ -86,7 +86,8 @@ def retire(landing: str | Path, name: str) -> int:
     if read(landing, name) is None:
         raise CentralError(f"segment {name} is not sealed: it cannot be retired")
     freed = 0
-    for file in (segments.idx_path(landing, name), segments.pages_path(landing, name)):
+    crcs = segments.segments_dir(landing) / f"{name}.crc"
+    for file in (segments.idx_path(landing, name), crcs, segments.pages_path(landing, name)):
         if file.exists():
             freed += file.stat().st_size
             file.unlink()

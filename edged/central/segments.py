@@ -2,6 +2,7 @@
 
     LANDING/segments/seg-<instance>-<number:08d>.pages    pages, end to end, exactly as received
     LANDING/segments/seg-<instance>-<number:08d>.idx      one 64-byte row per committed page
+    LANDING/segments/seg-<instance>-<number:08d>.crc      the rows' checksums     (row_checks.py)
 
 A row, little-endian, without padding:
 
@@ -27,7 +28,8 @@ Invariants
  4. A row is durable before the page is acknowledged and before any high water counts it, so a
     position (a number of rows) that was once read stays valid after a power cut.  Rows left by a
     collector that died are written and synced again before they are counted.
- 5. Within one (device_hash, epoch, stream, partition), over all segments, each seq occurs once.
+ 5. Every row is checked when it is read: by its checksum, or by its page's header.
+ 6. Within one (device_hash, epoch, stream, partition), over all segments, each seq occurs once.
 
 A position in the landing is `{segment name: rows}`, as JSON with sorted keys.  The segment's name
 is its file name without suffix.  Only numpy is imported: this runs on Spark executors.
@@ -44,6 +46,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from edged.central import row_checks
+from edged.central.row_checks import CRC_BYTES, RowFaults
 
 ROW = np.dtype(
     [
@@ -136,31 +141,57 @@ def positions(landing: str | Path) -> dict[str, int]:
 def read_rows(landing: str | Path, name: str, start: int = 0, stop: int | None = None) -> Rows:
     """Rows `start` to `stop` (None: all) of segment `name`, as a new array of `ROW`.
 
-    Fewer are returned if the idx has fewer.
+    Fewer are returned if the idx has fewer.  Each is checked, and a damaged one is derived from its
+    page (`edged/central/row_checks.py`).
     """
+    return checked_rows(landing, name, start, stop)[0]
+
+
+def checked_rows(
+    landing: str | Path, name: str, start: int = 0, stop: int | None = None
+) -> tuple[Rows, RowFaults]:
+    """`read_rows`, and what was wrong with the rows on the disk."""
     with idx_path(landing, name).open("rb") as file:
         count = os.fstat(file.fileno()).st_size // ROW_BYTES
         end = count if stop is None else min(stop, count)
         file.seek(start * ROW_BYTES)
         data = file.read(max(0, end - start) * ROW_BYTES)
     rows: Rows = np.frombuffer(data, dtype=ROW, count=len(data) // ROW_BYTES).copy()
-    return rows
+    stem = segments_dir(landing) / name
+    if row_checks.all_match(rows, start, stem):
+        return rows, RowFaults()
+    if start:
+        whole, faults = checked_rows(landing, name)  # a row is mended between its neighbours
+        return whole[start:end], faults
+    return rows, row_checks.believe(rows, stem, _HASHES)
 
 
-def renew_rows(landing: str | Path, name: str) -> None:
-    """Write the rows of segment `name` again, and make them durable.
+def renew_rows(landing: str | Path, name: str) -> Rows:
+    """Write the rows of segment `name` again, mended, and make them and their checksums durable.
+    Returns them.
 
     A failed sync leaves rows in the page cache that the medium lacks and that no later sync
     writes; so does a process that died before its sync.  Rows never change, so the process that
     appends to the segment may continue meanwhile.
     """
+    rows, faults = checked_rows(landing, name)
     fd = os.open(idx_path(landing, name), os.O_RDWR | os.O_CLOEXEC)
     try:
-        whole = os.fstat(fd).st_size // ROW_BYTES * ROW_BYTES
-        _pwrite(fd, memoryview(_pread(fd, whole, 0)), 0)
+        _pwrite(fd, memoryview(_left(fd, rows, faults)), 0)
         os.fdatasync(fd)
     finally:
         os.close(fd)
+    row_checks.write_crcs(segments_dir(landing) / name, row_checks.row_crcs(rows), sync=True)
+    return rows
+
+
+def _left(fd: int, rows: Rows, faults: RowFaults) -> bytes:
+    """The rows to write: a lost row stays as it was found."""
+    data = bytearray(rows.tobytes())
+    for number in faults.lost:
+        at = number * ROW_BYTES
+        data[at : at + ROW_BYTES] = _pread(fd, ROW_BYTES, at)
+    return bytes(data)
 
 
 def read_pages(
@@ -232,6 +263,15 @@ def _pread_into(fd: int, memory: memoryview, offset: int) -> int:
     return filled
 
 
+class _Hashes:
+    """The hashes of names, for `row_checks`."""
+
+    stream_hash, device_hash = staticmethod(stream_hash), staticmethod(device_hash)
+
+
+_HASHES = _Hashes()
+
+
 class SegmentWriter:
     """Appends to one segment.  Three steps make a page visible: `append`, `sync`, `commit`.
 
@@ -248,20 +288,14 @@ class SegmentWriter:
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
         self._pages = os.open(pages_path(landing, name), flags, 0o644)
         self._idx = os.open(idx_path(landing, name), flags, 0o644)
+        self._crc = os.open(directory / f"{name}.crc", flags, 0o644)
         sync_directory(directory)
         self.rows = os.fstat(self._idx).st_size // ROW_BYTES
         os.ftruncate(self._idx, self.rows * ROW_BYTES)
         self.size = os.fstat(self._pages).st_size
-        self.tail = self._end_of_rows()
-
-    def _end_of_rows(self) -> int:
+        rows = read_rows(landing, name)
+        self.tail = int((rows["offset"] + rows["length"]).max()) if self.rows else 0
         """The end of the last committed page."""
-        if not self.rows:
-            return 0
-        last = np.frombuffer(
-            _pread(self._idx, ROW_BYTES, (self.rows - 1) * ROW_BYTES), dtype=ROW, count=1
-        )[0]
-        return int(last["offset"]) + int(last["length"])
 
     def renew_tail(self) -> bytes:
         """The bytes beyond the last committed page, made durable first: the process that wrote them
@@ -309,6 +343,8 @@ class SegmentWriter:
         if not len(rows):
             return
         data = memoryview(np.ascontiguousarray(rows, dtype=ROW).tobytes())
+        crcs = memoryview(row_checks.row_crcs(np.ascontiguousarray(rows, dtype=ROW)).tobytes())
+        _pwrite(self._crc, crcs, self.rows * CRC_BYTES)
         _pwrite(self._idx, data, self.rows * ROW_BYTES)
         os.fdatasync(self._idx)
         self.rows += len(rows)
@@ -316,8 +352,8 @@ class SegmentWriter:
 
     def close(self) -> None:
         """Close the files.  Does not sync."""
-        os.close(self._pages)
-        os.close(self._idx)
+        for fd in (self._pages, self._idx, self._crc):
+            os.close(fd)
 
 
 def sync_directory(path: Path) -> None:

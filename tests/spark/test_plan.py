@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edged.central import segments
+from edged.central import row_checks, segments
 from edged.central._source_plan import BatchLimits, advance, canonical, drop_retired, tasks
 from edged.errors import CentralError
 
@@ -26,6 +26,7 @@ def write_index(landing, name, rows):
     path = segments.idx_path(landing, name)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(table.tobytes() + b"torn")
+    row_checks.write_crcs(path.with_suffix(""), row_checks.row_crcs(table), sync=False)
 
 
 ROWS = st.lists(

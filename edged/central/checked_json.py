@@ -1,0 +1,35 @@
+"""Small JSON files of a landing that carry their own checksum.
+
+A file is a JSON object with one more key, `crc`: the CRC-32 of the object without it, as JSON with
+sorted keys and without spaces.  An object without `crc`, as earlier versions and other programs
+write it, is taken as it is.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Mapping
+from typing import Any
+
+_CRC = "crc"
+
+
+def pack(content: Mapping[str, Any]) -> bytes:
+    """The file of an object."""
+    return json.dumps({**content, _CRC: _checksum(content)}).encode()
+
+
+def unpack(data: bytes) -> Any:
+    """The value in a file.  Raises ValueError for bytes that are not JSON or do not match their
+    checksum."""
+    content = json.loads(data)
+    if isinstance(content, dict) and _CRC in content:
+        crc = content.pop(_CRC)
+        if crc != _checksum(content):
+            raise ValueError("damaged: it does not match its checksum")
+    return content
+
+
+def _checksum(content: Mapping[str, Any]) -> int:
+    return zlib.crc32(json.dumps(content, sort_keys=True, separators=(",", ":")).encode())
