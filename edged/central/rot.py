@@ -32,7 +32,7 @@ MENDABLE, LOST = "mendable", "lost"
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Damage:
     """A damaged place."""
 
     file: str
@@ -52,11 +52,11 @@ class LandingReport:
     landing: str
     segments: int = 0
     pages: int = 0
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[Damage] = field(default_factory=list)
     repaired: bool = False
 
     @property
-    def lost(self) -> list[Finding]:
+    def lost(self) -> list[Damage]:
         """What no repair brings back."""
         return [finding for finding in self.findings if finding.state == LOST]
 
@@ -90,16 +90,16 @@ def _segment(
     report.pages += len(rows)
     file = f"segments/{name}.idx"
     for number in faults.mended:
-        report.findings.append(Finding(file, f"row {number} is damaged", MENDABLE))
+        report.findings.append(Damage(file, f"row {number} is damaged", MENDABLE))
     for number in faults.lost:
         problem = f"row {number} is damaged, and so is its page"
-        report.findings.append(Finding(file, problem, LOST, {"row": number}))
+        report.findings.append(Damage(file, problem, LOST, {"row": number}))
     known = rows[rows["length"] > 0]
     for row, page in zip(known, segments.read_pages(landing, name, known), strict=True):
         try:
             verify(page)
         except PageError as problem:
-            found = Finding(
+            found = Damage(
                 f"segments/{name}.pages", f"at {int(row['offset'])}: {problem}", LOST,
                 _lost_page(row, page, names),
             )  # fmt: skip
@@ -138,7 +138,7 @@ def _summaries(landing: Path, report: LandingReport, repair: bool) -> None:
         problem = "is damaged: the high waters of deleted pages; late resends are not recognised"
         text = "is damaged: its rows are there" if there else problem
         state = MENDABLE if there else LOST
-        report.findings.append(Finding(f"segments/{file.name}", text, state))
+        report.findings.append(Damage(f"segments/{file.name}", text, state))
         if repair and there:
             rows = segments.read_rows(landing, file.stem)
             seals.write(landing, file.stem, seals.greatest(rows[rows["length"] > 0]))
@@ -152,7 +152,7 @@ def _schemas(landing: Path, report: LandingReport, repair: bool) -> None:
             continue
         state = LOST if found.text is None else MENDABLE
         advice = ": its device registers it again" if found.text is None else ""
-        report.findings.append(Finding(f"schemas/{name}.json", found.problem + advice, state))
+        report.findings.append(Damage(f"schemas/{name}.json", found.problem + advice, state))
         if repair:
             schema_files.mend(directory, name)
 
@@ -161,12 +161,12 @@ def _records(landing: Path, report: LandingReport) -> None:
     for file in sorted((landing / "devices").glob("*.record")):
         if is_damaged(file):
             problem = "is damaged: a collector rebuilds it from rows and summaries"
-            report.findings.append(Finding(f"devices/{file.name}", problem, MENDABLE))
+            report.findings.append(Damage(f"devices/{file.name}", problem, MENDABLE))
 
 
 def _small_files(landing: Path, report: LandingReport, repair: bool) -> None:
     for file, problem, state in _damaged_files(landing):
-        report.findings.append(Finding(str(file.relative_to(landing)), problem, state))
+        report.findings.append(Damage(str(file.relative_to(landing)), problem, state))
         if repair and file.parent.name in ("fleet", landing.name):
             os.unlink(file)  # noqa: PTH108 - a hint that is made again
 
