@@ -184,6 +184,7 @@ def _job(out: Exposition, name: str, job: Mapping[str, Any]) -> None:
         out.add("edged_stream_late_rows_total", s["late"], **labels)
         out.add("edged_stream_ahead_rows_total", s["refused_ahead"], **labels)
         out.add("edged_stream_producers", s["producers"], **labels)
+        out.add("edged_stream_producers_behind", s["producers_behind"], **labels)
         out.add("edged_stream_silent_seconds", _seconds(s["silent_us"]), **labels)
         out.add("edged_stream_silent_limit_seconds", _seconds(s["silent_after_us"]), **labels)
         watermark = _seconds(s["watermark_us"])

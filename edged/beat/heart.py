@@ -27,6 +27,7 @@ from edged.beat.runtime import JobRuntime, logged_inputs
 from edged.beat.snapshots import SnapshotSchedule
 from edged.beat.stats import BeatTimes, SourceStalls, Stats
 from edged.beat.stream_alignment import ONE_CHUNK
+from edged.beat.stream_events import StreamEvents
 from edged.config.sections import SNAPSHOT_BYTES
 from edged.data.flow import BeatContext, State
 from edged.data.workers import Workers
@@ -97,6 +98,7 @@ class Heart:
         self.quarantine = Quarantine(directory / "quarantine", publisher)
         self._crashes = CrashCounter(directory / "attempts", CRASHES_MAX, clock.monotonic_us())
         self._snapshot_schedule = SnapshotSchedule(store, committer.snapshots, snapshot_bytes)
+        self._stream_events = StreamEvents(publisher)
         self._profile = profile
         self.beat = beat
         self.stalls = SourceStalls()
@@ -232,6 +234,7 @@ class Heart:
                 job.place_by(self._profile)
         for source in self.sources:
             self._note_stall(source)
+        self._stream_events.watch(self.jobs)
         self._adopt_promises()
         self._pending.jobs_changed(self._active(), self._clock.monotonic_us())
         self._pending.took = True  # read at once from sources that were suspended
@@ -370,6 +373,7 @@ class Heart:
         )  # fmt: skip
         self._governor.after_race(times.rows_logged, times.rows_taken)
         self._pending.raced(self._active(), plan.oldest_us)
+        self._stream_events.report(jobs, times.raced_us)
         self.await_commit()
         self._before_commit()
         self._submit(facts, logged, pages, tickets, times)
@@ -415,7 +419,9 @@ class Heart:
             rows_max = ONE_CHUNK
         # idleness counts until the last ingest, not until `now`: no source was read in between
         read_us = self._pending.read_us
-        jobs = {j.plan.name: j.decide(read_us, rows_max, plan.race, rows_over) for j in active}
+        jobs = {
+            j.plan.name: j.decide(read_us, wall, rows_max, plan.race, rows_over) for j in active
+        }
         facts = BeatFacts(wall, jobs)
         open_us = plan.oldest_us if self._pending.open_us is None else self._pending.open_us
         flush = Flush.PROMPT if self.batcher.must_flush(open_us, now) else Flush.NO

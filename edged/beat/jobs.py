@@ -28,8 +28,9 @@ from dataclasses import asdict, dataclass, field
 from itertools import zip_longest
 from typing import Any
 
-from edged.beat.runtime import JobRuntime, StreamRuntime
+from edged.beat.runtime import JobRuntime
 from edged.beat.shelf import SHELVED, ShelvedJob
+from edged.beat.stream_runtime import StreamRuntime
 from edged.data.flow import State
 from edged.errors import CommandError, JobError
 from edged.job.changes import DRAINING, RUNNING, Change, JobMetadata

@@ -7,7 +7,8 @@ replay of the record therefore repeats the beat exactly.
     {"wall": µs, "change": null | {…}, "jobs": {job: {"race": bool, "flush": 0 | 1 | 2,
         "processed": {operator: [rows, …]}, "streams":
         {stream: {"logged": [rows, chunks], "take": [chunks, rows], "watermark": µs,
-                  "producers": {…}, "refused": rows, "set_aside": [chunks, rows]}}}}}
+                  "producers": {…}, "refused": rows, "set_aside": [chunks, rows],
+                  "reopen": µs | null}}}}}
 
 `processed` is missing where no operator left rows to later beats (`Deferring` in
 `edged.operators.base`).
@@ -53,6 +54,8 @@ class StreamFacts:
     """[chunks, rows] that were quarantined and dropped before the take."""
     refused_ahead: int = 0
     """Rows refused so far because their time was too far ahead."""
+    reopen_us: int | None = None
+    """The watermark before this beat's rows, of an ended stream that is opened again."""
 
 
 @dataclass(slots=True)
@@ -106,6 +109,7 @@ class BeatFacts:
                         "producers": f.producers,
                         "refused": f.refused_ahead,
                         "set_aside": f.set_aside,
+                        "reopen": f.reopen_us,
                     }
                     for s, f in j.streams.items()
                 },
@@ -140,6 +144,7 @@ def _stream_facts(document: dict[str, Any]) -> StreamFacts:
         document["producers"],
         document["set_aside"],
         document["refused"],
+        document.get("reopen"),
     )
 
 

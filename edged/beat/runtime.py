@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from time import perf_counter_ns
 from typing import Any
 
@@ -17,7 +17,6 @@ import numpy.typing as npt
 
 from edged.beat.deferrals import Deferrals
 from edged.beat.record import JobFacts, StreamFacts, input_count, read_inputs
-from edged.beat.silence import Silence
 from edged.beat.stream_alignment import (
     StagedChunks,
     admissible,
@@ -25,36 +24,19 @@ from edged.beat.stream_alignment import (
     decide_take,
     limit_us,
 )
-from edged.beat.watermarks import WatermarkTracker
-from edged.data.columns import Batch, empty_batch
+from edged.beat.stream_runtime import StreamRuntime
+from edged.data.columns import Batch
 from edged.data.flow import WATERMARK_MAX_US, WATERMARK_MIN_US, BeatContext, Flow, State
-from edged.data.gather import take as gather
 from edged.data.scratch import Scratch
-from edged.data.staging import TIME_MAX_US, Chunks, Staging
+from edged.data.staging import TIME_MAX_US, Chunks
 from edged.errors import EdgedError, JobError
 from edged.job.changes import DRAINING, PAUSED, RUNNING, JobMetadata
 from edged.job.footprint import footprint_of
-from edged.job.plan import JobPlan, StreamPlan
+from edged.job.plan import JobPlan
 from edged.operators.base import Operator, Placed
 from edged.pages.sealed import PageKey, SealedPage
 from edged.placement.placement import KernelProfile, Placer
 from edged.sinks.base import Flush, Sink, SinkContext
-
-
-@dataclass(slots=True)
-class StreamRuntime:
-    """A stream's plan, staging, watermark and counters."""
-
-    plan: StreamPlan
-    staging: Staging
-    time: WatermarkTracker
-    silence: Silence
-    rows: int = 0
-    """Rows taken."""
-    late: int = 0
-    """Rows of them that were late."""
-    aligned: bool = False
-    """Whether staged rows wait for another stream of a join."""
 
 
 class JobRuntime:
@@ -65,15 +47,7 @@ class JobRuntime:
         self.footprint = footprint_of(plan)
         self.scratch = Scratch()
         share = plan.promises.memory_bytes // 2 // max(1, len(plan.streams))
-        self.streams = {
-            name: StreamRuntime(
-                s,
-                Staging(name, s.schema, s.time, share, s.max_ahead_us),
-                WatermarkTracker(s.lateness_us, s.idle_after_us),
-                Silence(s.silent_after_us),
-            )
-            for name, s in plan.streams.items()
-        }
+        self.streams = {name: StreamRuntime.of(s, share) for name, s in plan.streams.items()}
         self.operators = self._new_operators(context)
         self.sinks: dict[str, Sink] = {
             name: s.build(_sink_context(context, name)) for name, s in plan.sinks.items()
@@ -176,14 +150,20 @@ class JobRuntime:
         due = [s.due_in_us(wall_us) for s in self.sinks.values()]
         return min((d for d in due if d is not None), default=None)
 
-    def decide(self, monotonic_us: int, rows_max: int, race: bool, rows_over: int = 0) -> JobFacts:
+    def decide(
+        self, monotonic_us: int, wall_us: int, rows_max: int, race: bool, rows_over: int = 0
+    ) -> JobFacts:
         """The facts of this beat, from the staged rows; the caller sets `flush`.
 
         It takes `rows_max` rows, or all where those are at most `rows_over` more.
         """
         for s in self.streams.values():
-            s.time.forget(s.staging.producers.forgotten)
-        facts = {name: self._logged(s) for name, s in self.streams.items()}
+            s.forget()
+        reopened = self._reopen() if race else {}
+        self._judge(monotonic_us, wall_us)
+        facts = {name: s.logged() for name, s in self.streams.items()}
+        for name, watermark_us in reopened.items():
+            facts[name].reopen_us = watermark_us
         for name, f in facts.items():
             if f.logged_rows:
                 self.streams[name].silence.arrived(monotonic_us)
@@ -232,6 +212,8 @@ class JobRuntime:
                 batch, chunks = read_inputs(s.plan.schema, f, arrays)
                 s.staging.append_logged(batch, chunks)
             s.staging.refused_ahead = f.refused_ahead
+            if f.reopen_us is not None:
+                s.time.reopen(f.reopen_us)
             if f.set_aside:
                 s.time.take(s.staging.chunks(), f.set_aside[0])
                 s.staging.consume(*f.set_aside)
@@ -252,6 +234,8 @@ class JobRuntime:
                 s.staging.producers.apply(f.producers)
                 s.time.forget(f.producers["forgotten"])
             s.staging.refused_ahead = f.refused_ahead
+            if f.reopen_us is not None:
+                s.time.reopen(f.reopen_us)
             s.staging.consume(len(s.staging.chunks()), s.staging.rows)
             s.time.skip(s.staging.producers)
             if facts.race:
@@ -357,9 +341,9 @@ class JobRuntime:
         arrays: State = {}
         for name, s in self.streams.items():
             _put(arrays, f"streams/{name}/staging", s.staging.save())
-            s.time.forget(s.staging.producers.forgotten)
+            s.forget()
             _put(arrays, f"streams/{name}/time", s.time.save())
-            _put(arrays, f"streams/{name}/counts", {"n": np.array([s.rows, s.late], np.int64)})
+            _put(arrays, f"streams/{name}/counts", s.save_counts())
         for name, operator in self.operators.items():
             scratch = self._saved.setdefault(name, Scratch()) if reuse else Scratch()
             _put(arrays, f"operators/{name}", operator.save(scratch))
@@ -373,8 +357,7 @@ class JobRuntime:
             if staged := arrays_under(arrays, f"streams/{name}/staging"):
                 s.staging.load(staged)
                 s.time.load(arrays_under(arrays, f"streams/{name}/time"))
-                counts = arrays_under(arrays, f"streams/{name}/counts")["n"]
-                s.rows, s.late = int(counts[0]), int(counts[1])
+                s.load_counts(arrays_under(arrays, f"streams/{name}/counts"))
         for name, operator in self.operators.items():
             if state := arrays_under(arrays, f"operators/{name}"):
                 operator.load(state)
@@ -392,17 +375,38 @@ class JobRuntime:
         self._deferrals = Deferrals(built, self.plan.promises.memory_bytes)
         return built
 
-    def _logged(self, s: StreamRuntime) -> StreamFacts:
-        batch, chunks = s.staging.unlogged()
-        return StreamFacts(
-            batch.rows,
-            int(chunks.stop.size),
-            0,
-            0,
-            s.time.watermark_us,
-            s.staging.producers.changes() if s.staging.producers.changed() else {},
-            refused_ahead=s.staging.refused_ahead,
-        )
+    def _reopen(self) -> dict[str, int]:
+        """Open ended streams again that have new rows; returns their watermarks.
+
+        Where all streams have ended, all that listen open together: the others' rows are awaited.
+        An opened stream goes on where it ended, and not behind the streams it is joined with.
+        """
+        again = {n for n, s in self.streams.items() if s.staging.rows and self._may_reopen(n)}
+        if again and self.ended():
+            again = {n for n in self.streams if self._may_reopen(n)}
+        watermarks = {}
+        for name in again:
+            others = (self.streams[c.other] for c in self.couplings if c.stream == name)
+            live = (o.time.watermark_us for o in others if not o.ended)
+            watermarks[name] = max(self.streams[name].time.reopened_us(), *live, WATERMARK_MIN_US)
+        for name, watermark_us in watermarks.items():
+            s = self.streams[name]
+            s.time.reopen(watermark_us)
+            if not s.staging.rows:
+                s.close_round()
+        return watermarks
+
+    def _may_reopen(self, name: str) -> bool:
+        return self.streams[name].ended and self.plan.streams[name].source.listens
+
+    def _judge(self, monotonic_us: int, wall_us: int) -> None:
+        """Find the producers that are too far behind to count."""
+        if self.draining:
+            return
+        fronts = {n: s.front_us(monotonic_us, wall_us) for n, s in self.streams.items()}
+        for name, s in self.streams.items():
+            others = (fronts[c.other] for c in self.couplings if c.stream == name)
+            s.judge(max(fronts[name], *others, WATERMARK_MIN_US), monotonic_us)
 
     def _is_saturated(
         self, staged_chunks: Mapping[str, StagedChunks], take: Mapping[str, int]
@@ -431,16 +435,26 @@ class JobRuntime:
         self, facts: dict[str, StreamFacts], staged_chunks: Mapping[str, StagedChunks]
     ) -> None:
         """Let a stream without active producers and staged rows follow the streams it is joined
-        with."""
+        with.
+
+        One that has had no row yet follows only where the rows that await it take too much memory.
+        """
         for name, own in facts.items():
             others = {c.other for c in self.couplings if c.stream == name}
             if staged_chunks[name].horizon_us is not None or not others:
                 continue
             if self.streams[name].staging.rows > own.take_rows:
                 continue
+            if self.streams[name].time.fresh and not self._crowded():
+                continue
             lowest = min(facts[o].watermark_us for o in others)
             if lowest != WATERMARK_MAX_US:
                 own.watermark_us = max(own.watermark_us, lowest)
+
+    def _crowded(self) -> bool:
+        """Whether rows that wait for partners take half of the operators' share of the memory."""
+        held = sum(o.state_bytes() for o in self.operators.values())
+        return held > self.plan.promises.memory_bytes // 4
 
     def _end(self, facts: dict[str, StreamFacts]) -> None:
         """End the streams of a job that is deleted when it is drained, with their last rows."""
@@ -452,33 +466,10 @@ class JobRuntime:
     def _open(self, flows: dict[str, Flow], name: str, f: StreamFacts) -> None:
         """Make flows of a stream's taken rows: on-time rows, and late rows for a dead letter."""
         s = self.streams[name]
-        before = s.time.watermark_us
-        batch = s.staging.pending().slice(0, f.take_rows)
-        late: Batch | None = None
-        if f.take_rows and s.plan.late != "process":
-            batch, late = self._split_late(s, batch, before, f.take_chunks)
-        elif f.take_rows:
-            times = batch[s.plan.time].values
-            s.late += int(np.count_nonzero(times < before))
-        s.time.watermark_us = f.watermark_us
+        batch, late = s.open(f, self.scratch)
         flows[name] = Flow(batch, f.watermark_us)
         if s.plan.late == "dead_letter":
-            rows = empty_batch(s.plan.schema) if late is None else late
-            flows[f"{name}.late"] = Flow(rows, f.watermark_us)
-
-    def _split_late(
-        self, s: StreamRuntime, batch: Batch, watermark_us: int, chunks: int
-    ) -> tuple[Batch, Batch | None]:
-        earliest = s.staging.chunks().time_min[:chunks]
-        if not chunks or int(earliest.min()) >= watermark_us:
-            return batch, None
-        on_time = batch[s.plan.time].values >= watermark_us
-        late = np.flatnonzero(~on_time)
-        s.late += int(late.size)
-        kept = gather(batch, np.flatnonzero(on_time), self.scratch, f"{s.plan.name}/on_time")
-        if s.plan.late != "dead_letter":
-            return kept, None
-        return kept, gather(batch, late, self.scratch, f"{s.plan.name}/late")
+            flows[f"{name}.late"] = Flow(late, f.watermark_us)
 
 
 def _sink_context(context: SinkContext, id: str) -> SinkContext:

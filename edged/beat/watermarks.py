@@ -2,10 +2,11 @@
 
 A stream's watermark is the minimum over its active producers of (latest time − lateness).  It never
 decreases.  A producer is active from its first contact.  It ceases to be active when it has been
-silent for `idle_after` or has sent end-of-stream, and no rows of it are staged.  If all producers
-are idle, the watermark is that of the most advanced one.  If all that ever sent a row have ended
-and nothing is staged, it is `WATERMARK_MAX_US`.  The beat's record holds the watermark; a replay
-reads it there.
+silent for `idle_after` or has sent end-of-stream, and no rows of it are staged.  One that is too
+far behind (`edged.beat.laggards`) is not active either.  If no producer is active, the watermark is
+that of the most advanced one.  If all that ever sent a row have ended and nothing is staged, it is
+`WATERMARK_MAX_US`; `reopen` alone takes it back from there.  The beat's record holds the watermark;
+a replay reads it there.
 
 `latest` is the latest time of a producer's *taken* rows: a watermark must not pass rows that are
 still staged.
@@ -32,6 +33,8 @@ class WatermarkTracker:
         self.idle_after_us = idle_after_us
         self.watermark_us = WATERMARK_MIN_US
         self.latest_us: Times = np.empty(0, np.int64)
+        self.fresh = True
+        """Whether no row has been taken yet, or none since the stream was opened again."""
         self._since_us: int | None = None
 
     def take(self, chunks: Chunks, count: int) -> None:
@@ -40,6 +43,7 @@ class WatermarkTracker:
         if count:
             producers = chunks.producer[:count]
             self._grow(int(producers.max()) + 1)
+            self.fresh = False
             np.maximum.at(self.latest_us, producers, chunks.time_max[:count])
 
     def forget(self, numbers: Sequence[int]) -> None:
@@ -48,10 +52,20 @@ class WatermarkTracker:
             self._grow(max(numbers) + 1)
             self.latest_us[list(numbers)] = WATERMARK_MIN_US
 
+    def reopened_us(self) -> int:
+        """The watermark with which an ended stream opens again: that of its latest row."""
+        best = int(self.latest_us.max()) if self.latest_us.size else WATERMARK_MIN_US
+        return behind(best, self.lateness_us)
+
+    def reopen(self, watermark_us: int) -> None:
+        """Open an ended stream again."""
+        self.watermark_us, self.fresh, self._since_us = watermark_us, True, None
+
     def skip(self, producers: Producers) -> None:
         """Advance all producers to their latest staged times; the staged rows are dropped."""
         n = len(producers.ids)
         self._grow(n)
+        self.fresh = self.fresh and not (producers.latest_us[:n] > WATERMARK_MIN_US).any()
         np.maximum(self.latest_us[:n], producers.latest_us[:n], out=self.latest_us[:n])
 
     def propose(self, producers: Producers, left: npt.NDArray[np.int32], monotonic_us: int) -> int:
@@ -66,9 +80,11 @@ class WatermarkTracker:
         known = (producers.seen_us[:n] > 0) & ~ended
         active = known & (monotonic_us - producers.seen_us[:n] < self.idle_after_us)
         active[left] = True
+        active &= producers.behind[:n] == 0
         if active.any():
             return max(self.watermark_us, behind(int(latest[active].min()), self.lateness_us))
-        if ended.any() and not (known & (producers.latest_us[:n] > WATERMARK_MIN_US)).any():
+        sending = known & (producers.latest_us[:n] > WATERMARK_MIN_US)
+        if ended.any() and not left.size and not sending.any():
             return WATERMARK_MAX_US
         best = int(latest.max()) if n else WATERMARK_MIN_US
         return max(self.watermark_us, behind(best, self.lateness_us))
@@ -81,9 +97,16 @@ class WatermarkTracker:
         if self._awaited_until(producers, monotonic_us) > monotonic_us:
             return WATERMARK_MIN_US
         n = len(producers.ids)
-        known = (producers.seen_us[:n] > 0) & (producers.ended[:n] == 0)
-        active = known & (monotonic_us - producers.seen_us[:n] < self.idle_after_us)
+        active = self.active(producers, monotonic_us)
         return int(producers.latest_us[:n][active].min()) if active.any() else None
+
+    def active(self, producers: Producers, monotonic_us: int) -> npt.NDArray[np.bool_]:
+        """The active producers, by number, whatever is staged."""
+        n = len(producers.ids)
+        active = (producers.seen_us[:n] > 0) & (producers.ended[:n] == 0)
+        active &= monotonic_us - producers.seen_us[:n] < self.idle_after_us
+        active &= producers.behind[:n] == 0
+        return active
 
     def idle_at(self, producers: Producers, monotonic_us: int) -> int | None:
         """When the next active producer becomes idle, or when the wait for the first producer
@@ -92,6 +115,7 @@ class WatermarkTracker:
             return until
         n = len(producers.ids)
         known = (producers.seen_us[:n] > 0) & (producers.ended[:n] == 0)
+        known &= producers.behind[:n] == 0
         due = producers.seen_us[:n][known] + self.idle_after_us
         due = due[due > monotonic_us]
         return int(due.min()) if due.size else None
@@ -102,12 +126,15 @@ class WatermarkTracker:
         return {
             "watermark_us": np.array([self.watermark_us], np.int64),
             "latest_us": self.latest_us[: known[-1] + 1 if known.size else 0].copy(),
+            "fresh": np.array([self.fresh], np.uint8),
         }
 
     def load(self, state: State) -> None:
         """Load a saved state."""
         self.watermark_us = int(state["watermark_us"][0])
         self.latest_us = np.array(state["latest_us"], np.int64)
+        fresh = state.get("fresh")
+        self.fresh = not self.latest_us.size if fresh is None else bool(fresh[0])
 
     def _awaited_until(self, producers: Producers, monotonic_us: int) -> int:
         """When the wait for a first producer ends; 0: there has been one."""

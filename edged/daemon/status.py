@@ -19,8 +19,9 @@ import numba
 from edged import __version__
 from edged.beat.heart import Heart
 from edged.beat.jobs import state_of
-from edged.beat.runtime import JobRuntime, StreamRuntime
+from edged.beat.runtime import JobRuntime
 from edged.beat.shelf import SHELVED, ShelvedJob
+from edged.beat.stream_runtime import StreamRuntime
 from edged.daemon.parts import Parts
 from edged.data.flow import WATERMARK_MAX_US, WATERMARK_MIN_US
 from edged.energy import status
@@ -226,6 +227,7 @@ def _stream(s: StreamRuntime, parts: Parts) -> dict[str, Any]:
         "late": s.late,
         "refused_ahead": s.staging.refused_ahead,
         "producers": len(s.staging.producers.ids) - 1,
+        "producers_behind": int(s.staging.producers.behind.sum()),
         "watermark_us": watermark_us if known else None,
         "silent_us": s.silence.silent_us(parts.heart.looked_us) if read else None,
         "silent_after_us": s.silence.limit_us() if read else None,

@@ -4,11 +4,11 @@ A producer names itself (`edged.producer` on the wire).  Internally it has a num
 one.  Number 0 is the anonymous producer, shared by all peers without a name.  The arrays are
 indexed by number; a free number has the name "".
 
-Durable: ids, seq, latest_us, ended.  `seen_us` is on the monotonic clock of this run.  `changes`
-gives the delta for a beat's record; `apply` replays it in the order freed numbers, new names,
-values.  Both `changes` and `to_json` are dicts of lists of JSON values.  Code that keeps values of
-its own by number must clear those in `forgotten` before it takes rows of the next producer with
-that number, live and in a replay.
+Durable: ids, seq, latest_us, ended, behind, late.  `seen_us` is on the monotonic clock of this run.
+`changes` gives the delta for a beat's record; `apply` replays it in the order freed numbers, new
+names, values.  `late` is not in it: a replay counts late rows again.  Both `changes` and `to_json`
+are dicts of lists of JSON values.  Code that keeps values of its own by number must clear those in
+`forgotten` before it takes rows of the next producer with that number, live and in a replay.
 
 The arrays are replaced when they grow: read them through the object, keep no reference.
 """
@@ -41,12 +41,16 @@ class Producers:
         """Monotonic time of the last arrival (a batch or a connection) in this run."""
         self.ended: npt.NDArray[np.uint8] = np.zeros(16, np.uint8)[:1]
         """1 after an end-of-stream with nothing sent since."""
+        self.behind: npt.NDArray[np.uint8] = np.zeros(16, np.uint8)[:1]
+        """1: too far behind to count for the watermark (`edged.beat.laggards`)."""
+        self.late: npt.NDArray[np.int64] = np.zeros(16, np.int64)[:1]
+        """Rows dropped so far because they were late."""
         self.forgotten: list[int] = []
         """Numbers freed since the last `mark_logged`."""
         self._numbers: dict[str, int] = {"": ANONYMOUS}
         self._free: list[int] = []
         self._new: list[int] = []
-        self._logged = (self.seq.copy(), self.latest_us.copy(), self.ended.copy())
+        self._logged = self._values()
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -73,6 +77,7 @@ class Producers:
         self.ids[number] = ""
         self.seq[number], self.latest_us[number] = 0, WATERMARK_MIN_US
         self.seen_us[number] = self.ended[number] = 0
+        self.behind[number] = self.late[number] = 0
         self.forgotten.append(number)
         self._free = sorted({*self._free, number})
         self._new = [n for n in self._new if n != number]
@@ -95,6 +100,7 @@ class Producers:
             "seq": self.seq[at].tolist(),
             "latest_us": self.latest_us[at].tolist(),
             "ended": self.ended[at].tolist(),
+            "behind": self.behind[at].tolist(),
         }
 
     def apply(self, changes: Mapping[str, Any]) -> None:
@@ -110,12 +116,13 @@ class Producers:
         self.seq[at] = changes["seq"]
         self.latest_us[at] = changes["latest_us"]
         self.ended[at] = changes["ended"]
+        self.behind[at] = changes.get("behind", 0)
         self.mark_logged()
 
     def mark_logged(self) -> None:
         """The delta of `changes` is in a record."""
         self.forgotten, self._new = [], []
-        self._logged = (self.seq.copy(), self.latest_us.copy(), self.ended.copy())
+        self._logged = self._values()
 
     def to_json(self) -> dict[str, Any]:
         """The durable fields, for a snapshot."""
@@ -124,6 +131,8 @@ class Producers:
             "seq": self.seq.tolist(),
             "latest_us": self.latest_us.tolist(),
             "ended": self.ended.tolist(),
+            "behind": self.behind.tolist(),
+            "late": self.late.tolist(),
         }
 
     @classmethod
@@ -144,6 +153,8 @@ class Producers:
         self.seq = np.array(document["seq"], np.int64)
         self.latest_us = np.array(document["latest_us"], np.int64)
         self.ended = np.array(document["ended"], np.uint8)
+        self.behind = np.array(document.get("behind", [0] * n), np.uint8)
+        self.late = np.array(document.get("late", [0] * n), np.int64)
         self.seen_us = np.zeros(n, np.int64)
         self.mark_logged()
 
@@ -163,13 +174,21 @@ class Producers:
         self.latest_us = _extended(self.latest_us, size, WATERMARK_MIN_US)
         self.seen_us = _extended(self.seen_us, size, 0)
         self.ended = _extended(self.ended, size, 0)
+        self.behind = _extended(self.behind, size, 0)
+        self.late = _extended(self.late, size, 0)
+
+    def _values(self) -> tuple[npt.NDArray[Any], ...]:
+        """Copies of the values that `changes` compares."""
+        return (self.seq.copy(), self.latest_us.copy(), self.ended.copy(), self.behind.copy())
 
     def _changed_numbers(self) -> npt.NDArray[np.int64]:
         n = self._logged[0].size
         differs = np.ones(len(self.ids), np.bool_)
-        differs[:n] = self.seq[:n] != self._logged[0]
-        differs[:n] |= self.latest_us[:n] != self._logged[1]
-        differs[:n] |= self.ended[:n] != self._logged[2]
+        differs[:n] = False
+        for value, logged in zip(
+            (self.seq, self.latest_us, self.ended, self.behind), self._logged, strict=True
+        ):
+            differs[:n] |= value[:n] != logged
         differs[self.forgotten] = True  # a replay starts them from nothing
         return np.flatnonzero(differs)
 

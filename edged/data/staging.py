@@ -265,6 +265,11 @@ class Staging:
         rows = self._half.view(self._logged, self._tail)
         return rows, self._log.copy(self._log.logged, self._log.tail, self._logged)
 
+    @property
+    def unlogged_chunks(self) -> int:
+        """Number of the chunks of `unlogged`."""
+        return self._log.tail - self._log.logged
+
     def mark_logged(self) -> None:
         """The rows of `unlogged` and the delta of `producers.changes` are in a beat's record."""
         self._logged, self._log.logged = self._tail, self._log.tail

@@ -133,9 +133,17 @@ class Events:
         self._on_event()
 
     def add_rarely(
-        self, kind: str, key: str, text: str, every_us: int = 10_000_000, **facts: Any
+        self,
+        kind: str,
+        key: str,
+        text: str,
+        every_us: int = 10_000_000,
+        *,
+        level: str = "warning",
+        job: str | None = None,
+        **facts: Any,
     ) -> None:
-        """Add a warning, at most one every `every_us` for each key; for events that remote peers
+        """Add an event, at most one every `every_us` for each key; for events that remote peers
         can cause often.  `facts.times` is the number since the last one."""
         now = self._clock.monotonic_us()
         added_us, times = self._quiet.get((kind, key), (now - every_us, 0))
@@ -145,7 +153,7 @@ class Events:
         if len(self._quiet) >= EVENTS_MAX:
             self._quiet.clear()
         self._quiet[kind, key] = (now, 0)
-        self.add(kind, text, level="warning", facts={**facts, "times": times + 1})
+        self.add(kind, text, level=level, job=job, facts={**facts, "times": times + 1})
 
     def since(self, last: int, limit: int = EVENTS_MAX) -> tuple[list[Event], int]:
         """Up to `limit` events after id `last`, and the number of earlier ones that are gone.

@@ -90,6 +90,35 @@ class EventPublisher:
         facts = {"stream": stream, "rows": rows, "file": file}
         self._events.add("input.set_aside", text, level="error", job=job, facts=facts)
 
+    def rows_late(self, job: str, stream: str, rows: int, fate: str) -> None:
+        """Rows came after the watermark had passed them."""
+        text = f"job {job}: {rows} rows of {stream} came too late and are {fate}"
+        facts = {"stream": stream, "rows": rows}
+        self._events.add("stream.late", text, level="warning", job=job, facts=facts)
+
+    def rows_ahead(self, job: str, stream: str, rows: int) -> None:
+        """Rows were refused because their time was too far ahead of the wall clock."""
+        text = f"job {job}: {rows} rows of {stream} are refused: their times are too far ahead"
+        facts = {"stream": stream, "rows": rows}
+        self._events.add("stream.ahead", text, level="warning", job=job, facts=facts)
+
+    def producer_behind(self, job: str, stream: str, producer: str, behind_us: int) -> None:
+        """A producer is so far behind that the watermark no longer waits for it.  Events of one
+        stream are rate-limited."""
+        text = (
+            f"job {job}: producer {producer or 'without an id'} of {stream} is"
+            f" {behind_us / 1e6:.0f} s behind; the stream no longer waits for it"
+        )
+        facts = {"stream": stream, "producer": producer, "behind_us": behind_us}
+        self._events.add_rarely("producer.behind", f"{job} {stream}", text, job=job, **facts)
+
+    def producer_in_time(self, job: str, stream: str, producer: str) -> None:
+        """A producer has caught up, and the stream waits for it again; rate-limited, too."""
+        text = f"job {job}: producer {producer or 'without an id'} of {stream} has caught up"
+        facts = {"stream": stream, "producer": producer}
+        key = f"{job} {stream}"
+        self._events.add_rarely("producer.in_time", key, text, level="info", job=job, **facts)
+
     def latency_promise_missed(self, latency_us: int) -> None:
         """Results have become late: a latency promise is missed again and again."""
         text = f"latency promise missed: {latency_us / 1e6:.3f} s from arrival to durable results"

@@ -81,6 +81,7 @@ class Job:
         lateness: Duration | None = None,
         idle_after: Duration | None = None,
         max_ahead: Duration | None = None,
+        max_behind: Duration | None = None,
         silent_after: Duration | None = None,
         late: str | None = None,
     ) -> Rows:
@@ -92,6 +93,7 @@ class Job:
             "lateness": lateness,
             "idle_after": idle_after,
             "max_ahead": max_ahead,
+            "max_behind": max_behind,
             "silent_after": silent_after,
             "late": late,
         }

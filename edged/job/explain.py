@@ -172,6 +172,7 @@ def _stream(stream: StreamPlan) -> dict[str, Any]:
         "lateness_us": stream.lateness_us,
         "idle_after_us": stream.idle_after_us,
         "max_ahead_us": stream.max_ahead_us,
+        "max_behind_us": stream.max_behind_us,
         "silent_after_us": stream.silent_after_us,
         "late": stream.late,
         "schema": _schema(stream.schema),
@@ -226,5 +227,7 @@ def _times(part: dict[str, Any]) -> str:
     return (
         f"lateness {show_duration(part['lateness_us'])}, late rows are {late[part['late']]};"
         f" idle after {show_duration(part['idle_after_us'])},"
-        f" refused when more than {show_duration(part['max_ahead_us'])} ahead{silent}"
+        f" refused when more than {show_duration(part['max_ahead_us'])} ahead,"
+        f" producers disregarded when more than {show_duration(part['max_behind_us'])} behind"
+        f"{silent}"
     )

@@ -46,7 +46,8 @@ _PROMISE_KEYS = (
     "latency", "ack_within", "upload_within", "memory", "durability", "telemetry_first",
 )  # fmt: skip
 _STREAM_KEYS = (
-    "source", "columns", "time", "lateness", "idle_after", "max_ahead", "silent_after", "late",
+    "source", "columns", "time", "lateness", "idle_after", "max_ahead", "max_behind",
+    "silent_after", "late",
 )  # fmt: skip
 
 _T = TypeVar("_T")
@@ -81,6 +82,8 @@ class StreamPlan:
     source: SourcePlan
     silent_after_us: int = 0
     """Time without rows after which an alert is due; 0: it is learned (`edged.beat.silence`)."""
+    max_behind_us: int = 3_600_000_000
+    """How far behind a producer may be and still count (`edged.beat.laggards`)."""
 
 
 @dataclass(frozen=True)
@@ -270,6 +273,7 @@ class _JobReader:
             doc.choice(path, document, "late", LATE, "drop"),
             cast(SourcePlan, None),
             doc.duration(path, document, "silent_after", 0),
+            doc.duration(path, document, "max_behind", "1h", least=1),
         )
         link = Link(schema, time, plan.lateness_us)
         self.links[name] = link

@@ -27,6 +27,7 @@ EVENT_KINDS = (
     *("store.room", "store.gap", "uplink.down", "uplink.up", "uplink.alarm", "input.set_aside"),
     "plugin.failed",
     *("desired.applied", "desired.refused", "source.refused", "config.reloaded", "config.refused"),
+    *("stream.late", "stream.ahead", "producer.behind", "producer.in_time"),
     *("promise.missed", "promise.kept", "saturation.begun", "saturation.ended"),
 )
 """The kinds of events; docs/control.md describes them."""
@@ -119,6 +120,11 @@ JOBS = table(
         *_STREAM,
     ),
     gauge("edged_stream_producers", "Producers that a stream has had.", *_STREAM),
+    gauge(
+        "edged_stream_producers_behind",
+        "Producers so far behind that their stream no longer waits for them.",
+        *_STREAM,
+    ),
     gauge(
         "edged_stream_watermark_timestamp_seconds",
         "A stream's watermark, in event time; none before the first row and after the last.",

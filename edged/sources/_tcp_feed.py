@@ -257,9 +257,15 @@ class StreamFeed:
         regions = self._table[slots]
         regions[:, ipc.REGION.address] = received[:, calls.G_START]
         regions[:, ipc.REGION.length] = received[:, calls.G_LENGTH]
+        refused, staged = self.staging.refused_ahead, self.staging.unlogged_chunks
         slow = self.decoder.run(regions, wall_us)
-        self.staging.producers.seen_us[regions[:, ipc.REGION.producer]] = monotonic_us
         texts = self._decode_slow(slow, slots, regions, wall_us) if len(slow) else {}
+        heard = regions[:, ipc.REGION.producer]
+        if self.staging.refused_ahead > refused:
+            came = self.staging.unlogged()[1].producer[staged:]
+            whole = regions[:, ipc.REGION.messages] > 0
+            heard = heard[~whole | np.isin(heard, came)]  # refused rows are as good as none
+        self.staging.producers.seen_us[heard] = monotonic_us
         self.messages += int(np.maximum(regions[:, ipc.REGION.messages], 0).sum())
         self.duplicates += int(regions[:, ipc.REGION.duplicates].sum())
         left = regions[:, ipc.REGION.length] - regions[:, ipc.REGION.consumed]

@@ -189,7 +189,7 @@ class Live:
     def beat(self, race=True, flush=False, rows_max=MANY):
         """Decide, race, commit; returns the facts."""
         self.beats += 1
-        facts = self.job.decide(self.clock.now, rows_max, race)
+        facts = self.job.decide(self.clock.now, self.clock.wall, rows_max, race)
         facts.flush = Flush.ALL if race and flush else Flush.NO
         logged = buffers({self.plan.name: logged_inputs(self.job)})
         if self.plan.promises.durability != "exactly_once":

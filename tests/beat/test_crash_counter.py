@@ -95,9 +95,11 @@ def test_a_chunk_has_one_fingerprint_wherever_it_stands_and_another_has_another(
                 live.send("r", [row])
             live.beat()
             live.send("r", [(1, T0 + 1, "ä", 1.5), (2, T0 + 2, "", 2.5)])
-            prints.add(live.job.fingerprint(live.job.decide(live.clock.now, ONE_CHUNK, True)))
+            facts = live.job.decide(live.clock.now, live.clock.wall, ONE_CHUNK, True)
+            prints.add(live.job.fingerprint(facts))
     assert len(prints) == 1
     with Live(copy_job(columns=columns)) as live:
         live.send("r", [(1, T0 + 1, "", 1.5), (2, T0 + 2, "ä", 2.5)])
-        prints.add(live.job.fingerprint(live.job.decide(live.clock.now, ONE_CHUNK, True)))
+        facts = live.job.decide(live.clock.now, live.clock.wall, ONE_CHUNK, True)
+        prints.add(live.job.fingerprint(facts))
     assert len(prints) == 2

@@ -242,7 +242,9 @@ def test_a_job_of_results_beside_one_of_exactly_once_is_replayed_with_it(tmp_pat
         for x in jobs:
             x.send("r", rows(0, 10))
         for n, race in ((1, False), (2, True)):
-            facts = {x.plan.name: x.job.decide(x.clock.now, 1 << 20, race) for x in jobs}
+            facts = {
+                x.plan.name: x.job.decide(x.clock.now, x.clock.wall, 1 << 20, race) for x in jobs
+            }
             for f in facts.values():
                 f.flush = Flush(race)
             logged = buffers({x.plan.name: logged_inputs(x.job) for x in jobs})

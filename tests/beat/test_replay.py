@@ -25,8 +25,8 @@ COLUMNS = {"name": "string", "time": "timestamp", "value": "float64?", "note": "
 JOB = {
     "name": "replayed",
     "streams": {
-        "r": stream(COLUMNS, lateness=20, late="dead_letter", idle_after="5s"),
-        "s": stream(COLUMNS, lateness=20, late="process", idle_after="5s"),
+        "r": stream(COLUMNS, lateness=20, late="dead_letter", idle_after="5s", max_behind=50),
+        "s": stream(COLUMNS, lateness=20, late="process", idle_after="5s", max_behind=50),
     },
     "operators": {
         "joined": {
@@ -80,6 +80,12 @@ def live_run(path, rng, snapshots=(), beats=BEATS, segment_bytes=1 << 16):
                 live.send("r", [("far", T0 + 10**12, None, None)], "a")
             if rng.random() < 0.1:
                 live.end(rng.choice("rs"), "b")
+            if rng.random() < 0.3:
+                live.send("r", some_rows(rng, T0 + n * 30 - 5_000, 3), "b")
+            if n % 7 == 0:  # streams end, and open again with the next rows
+                for name in rng.choice(["r", "rs"]):
+                    for producer in live.job.streams[name].staging.producers.ids[1:]:
+                        live.end(name, producer)
             live.beat(rng.random() < 0.8, rng.random() < 0.3, rows_max=rng.choice([60, 1 << 20]))
             if n in snapshots:
                 live.snapshot()
@@ -191,7 +197,9 @@ def test_a_record_whose_replay_gives_other_pages_is_refused(tmp_path):
         live.send("r", [("x", T0, 1.0, "a")])
         live.send("s", [("x", T0, 2.0, None)])
         live.beat()
-        facts = BeatFacts(0, {"replayed": live.job.decide(live.clock.now, 1 << 20, True)})
+        facts = BeatFacts(
+            0, {"replayed": live.job.decide(live.clock.now, live.clock.wall, 1 << 20, True)}
+        )
         facts.jobs["replayed"].flush = Flush.PROMPT
         live.store.commit(BeatRecord(2, facts.encode(), [], []))
     with pytest.raises(StoreCorrupt, match="replaying beat 2 gives other pages"):

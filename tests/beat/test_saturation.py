@@ -32,9 +32,9 @@ def sent(live, stream, times=12):
 def test_rows_beyond_the_limit_of_a_beat_saturate_it():
     with Live(copy_job()) as live:
         sent(live, "r", 4)
-        live.job.decide(live.clock.monotonic_us(), 5_000, True)
+        live.job.decide(live.clock.monotonic_us(), live.clock.wall_us(), 5_000, True)
         assert live.job.saturated and not live.job.streams["r"].aligned
-        live.job.decide(live.clock.monotonic_us(), 50_000, True)
+        live.job.decide(live.clock.monotonic_us(), live.clock.wall_us(), 50_000, True)
         assert not live.job.saturated
 
 
@@ -42,7 +42,7 @@ def test_a_full_staging_saturates():
     with Live(changed(copy_job(), promises=SMALL)) as live:
         sent(live, "r")
         assert live.job.streams["r"].staging.full
-        live.job.decide(live.clock.monotonic_us(), 1 << 30, True)
+        live.job.decide(live.clock.monotonic_us(), live.clock.wall_us(), 1 << 30, True)
         assert live.job.saturated
 
 
@@ -51,7 +51,7 @@ def test_a_join_that_waits_for_its_other_stream_is_not_saturated_however_full_it
         live.send("s", [(1, T0, 0)])
         sent(live, "r")
         assert live.job.streams["r"].staging.full
-        live.job.decide(live.clock.monotonic_us(), 1 << 30, True)
+        live.job.decide(live.clock.monotonic_us(), live.clock.wall_us(), 1 << 30, True)
         assert not live.job.saturated
         assert live.job.streams["r"].aligned and not live.job.streams["s"].aligned
 
@@ -61,7 +61,7 @@ def test_a_source_that_reads_its_rows_by_itself_saturates_nothing(monkeypatch):
         sent(live, "r", 4)
         kind = type(live.job.streams["r"].plan.source)
         monkeypatch.setattr(kind, "listens", False)
-        live.job.decide(live.clock.monotonic_us(), 5_000, True)
+        live.job.decide(live.clock.monotonic_us(), live.clock.wall_us(), 5_000, True)
         assert live.job.cut and not live.job.saturated
 
 

@@ -280,3 +280,19 @@ class TestTimesTooFarAhead:
             assert got["b"] == [True, None, True] * 2
             assert rig.staging.refused_ahead == 5
             assert rig.staging.producers.latest_us.tolist()[1] == NOW_US + 5
+
+    def test_are_no_sign_of_life(self) -> None:
+        """Regression: a producer a year ahead held the watermark of its stream for good."""
+        far = [pa.array([4_290_000_000_000_000], pa.timestamp("us", tz="UTC"))]
+        batch = pa.record_batch([*far, *rows(0, 1).columns[1:]], schema=ARROW)
+        with Rig() as rig, dial(rig) as ahead, dial(rig) as right:
+            ahead.sendall(messages([batch], producer="ahead", first_seq=1))
+            rig.until(lambda: rig.staging.refused_ahead == 1)
+            seen_us = rig.staging.producers.seen_us[1]
+            both = messages([batch, batch], producer="ahead", first_seq=2)
+            ahead.sendall(both[len(messages([], producer="ahead")) :])
+            rig.until(lambda: rig.staging.refused_ahead == 3)
+            assert rig.staging.producers.seen_us[1] == seen_us
+            right.sendall(messages([rows(0, 1)], producer="right", first_seq=1))
+            rig.until(lambda: rig.count() == 1)
+            assert rig.staging.producers.seen_us[2] > seen_us

@@ -31,6 +31,10 @@ class Stream(TypedDict, total=False):
         int, Field(0, description="Rows refused because their time is far in the future")
     ]
     producers: Annotated[int, Field(0)]
+    producers_behind: Annotated[
+        int,
+        Field(0, description="Producers so far behind that the stream no longer waits for them"),
+    ]
     watermark_us: Annotated[
         int | None, Field(None, description="Event time before which no more rows are expected")
     ]
