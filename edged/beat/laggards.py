@@ -70,7 +70,7 @@ class Laggards:
         behind = (was & ~near) | late | stuck
         changed = np.flatnonzero(behind != was)
         producers.behind[changed] = behind[changed]
-        return changed.tolist()
+        return [int(n) for n in changed]
 
     def _stuck(
         self, producers: Producers, active: Mask, far_us: int, front_us: int, now_us: int

@@ -103,6 +103,7 @@ class WatermarkTracker:
     def active(self, producers: Producers, monotonic_us: int) -> npt.NDArray[np.bool_]:
         """The active producers, by number, whatever is staged."""
         n = len(producers.ids)
+        active: npt.NDArray[np.bool_]
         active = (producers.seen_us[:n] > 0) & (producers.ended[:n] == 0)
         active &= monotonic_us - producers.seen_us[:n] < self.idle_after_us
         active &= producers.behind[:n] == 0

@@ -137,11 +137,11 @@ class Events:
         kind: str,
         key: str,
         text: str,
+        level: str = "warning",
         every_us: int = 10_000_000,
         *,
-        level: str = "warning",
         job: str | None = None,
-        **facts: Any,
+        facts: dict[str, Any] | None = None,
     ) -> None:
         """Add an event, at most one every `every_us` for each key; for events that remote peers
         can cause often.  `facts.times` is the number since the last one."""
@@ -153,7 +153,7 @@ class Events:
         if len(self._quiet) >= EVENTS_MAX:
             self._quiet.clear()
         self._quiet[kind, key] = (now, 0)
-        self.add(kind, text, level=level, job=job, facts={**facts, "times": times + 1})
+        self.add(kind, text, level=level, job=job, facts={**(facts or {}), "times": times + 1})
 
     def since(self, last: int, limit: int = EVENTS_MAX) -> tuple[list[Event], int]:
         """Up to `limit` events after id `last`, and the number of earlier ones that are gone.

@@ -110,14 +110,14 @@ class EventPublisher:
             f" {behind_us / 1e6:.0f} s behind; the stream no longer waits for it"
         )
         facts = {"stream": stream, "producer": producer, "behind_us": behind_us}
-        self._events.add_rarely("producer.behind", f"{job} {stream}", text, job=job, **facts)
+        self._events.add_rarely("producer.behind", f"{job} {stream}", text, job=job, facts=facts)
 
     def producer_in_time(self, job: str, stream: str, producer: str) -> None:
         """A producer has caught up, and the stream waits for it again; rate-limited, too."""
         text = f"job {job}: producer {producer or 'without an id'} of {stream} has caught up"
         facts = {"stream": stream, "producer": producer}
         key = f"{job} {stream}"
-        self._events.add_rarely("producer.in_time", key, text, level="info", job=job, **facts)
+        self._events.add_rarely("producer.in_time", key, text, "info", job=job, facts=facts)
 
     def latency_promise_missed(self, latency_us: int) -> None:
         """Results have become late: a latency promise is missed again and again."""
@@ -160,7 +160,9 @@ class EventPublisher:
     def source_refused(self, source: str, reason: str, text: str) -> None:
         """A source refused a sender.  Events of one source and reason are rate-limited."""
         text = f"{source} refused a sender ({reason}): {text}"
-        self._events.add_rarely("source.refused", f"{source} {reason}", text, reason=reason)
+        self._events.add_rarely(
+            "source.refused", f"{source} {reason}", text, facts={"reason": reason}
+        )
 
     def uplink_changed(self, state: str, problem: str) -> None:
         """The centre is unreachable (`down`), reachable again (`up`), or reports a state that must
