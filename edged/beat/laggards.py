@@ -12,8 +12,8 @@ It counts again with its first row within `max_behind` of the watermark and of t
 is the latest time that an active producer has sent, of this stream or of one that it is joined
 with, but at most the wall clock: a producer whose clock is ahead makes no other one a laggard.
 
-The verdicts are in `Producers.behind`, which the beat's record holds.  The measurement of the pace
-begins anew with a restart.
+The verdicts are in `Producers.behind`, which the beat's record holds.  A restart ends
+the measurement of the pace, which begins again.
 """
 
 from __future__ import annotations
