@@ -185,9 +185,7 @@ class Producers:
         n = self._logged[0].size
         differs = np.ones(len(self.ids), np.bool_)
         differs[:n] = False
-        values: tuple[npt.NDArray[Any], ...]
-        values = (self.seq, self.latest_us, self.ended, self.behind)
-        for value, logged in zip(values, self._logged, strict=True):
+        for value, logged in zip(self._values(), self._logged, strict=True):
             differs[:n] |= value[:n] != logged
         differs[self.forgotten] = True  # a replay starts them from nothing
         return np.flatnonzero(differs)
