@@ -23,7 +23,7 @@ import os
 import select
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -97,6 +97,9 @@ class Committer:
         self._watched: dict[int, Task] = {}
         self.busy = False
         """Whether a commit is in flight."""
+        self.drops: Mapping[str, str] = {}
+        """Streams whose oldest pages are given up when the store is full, and their jobs.  Changed
+        on the commit thread."""
         self.gate = DiskFullGate(clock, publisher, lambda: (store.bytes_used, store.bytes_max))
         """Whether the commit in flight, or a sink, waits for disk space."""
         self._poller.register(self._queued, select.EPOLLIN)
@@ -262,7 +265,7 @@ class Committer:
             try:
                 refs = self._store.commit(encoded, commit.sync, self._clock.wall_us())
             except StoreFull as problem:
-                if self._end_snapshot():
+                if self._end_snapshot() or self._drop_oldest():
                     continue
                 if self._giving_up:
                     raise
@@ -271,13 +274,30 @@ class Committer:
                 self.gate.proceed("commit")
                 return refs
 
+    def _drop_oldest(self) -> bool:
+        """Give up some pages of jobs that allow it; False: there are none."""
+        if not self.drops:
+            return False
+        gaps, moved = self._store.drop_oldest(self.drops, self._clock.wall_us())
+        if self._uplink is not None:
+            self._uplink.lost([gap for gap in gaps if gap.partition is not None])
+            self._uplink.offer(moved)
+        return bool(gaps)
+
+    def set_drops(self, streams: Mapping[str, str]) -> None:
+        """Set `drops`.  Commit thread only."""
+        self.drops, self._store.apart = streams, streams.keys()
+
     def _snapshot(self, beat: int, facts: bytes, arrays: State) -> None:
         self._end_snapshot()
-        try:
-            moved = self._store.snapshot(beat, facts, arrays, barrier=True)
-        except StoreFull as problem:
-            self._snapshot_problem = problem
-            return
+        while True:
+            try:
+                moved = self._store.snapshot(beat, facts, arrays, barrier=True)
+                break
+            except StoreFull as problem:
+                if not self._drop_oldest():
+                    self._snapshot_problem = problem
+                    return
         if self._uplink is not None and moved:
             self._uplink.offer(moved)
 

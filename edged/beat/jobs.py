@@ -35,7 +35,7 @@ from edged.data.flow import State
 from edged.errors import CommandError, JobError
 from edged.job.changes import DRAINING, RUNNING, Change, JobMetadata
 from edged.job.footprint import Footprint
-from edged.job.plan import JobPlan
+from edged.job.plan import DROP_OLDEST, JobPlan
 from edged.job.state_carryover import compare
 from edged.pages.sealed import PageKey
 
@@ -158,6 +158,17 @@ class JobRegistry:
             self.set_policy(change)
         else:
             self.delete(change.name)
+
+    def drops(self) -> dict[str, str]:
+        """The streams whose oldest pages a full store gives up, and their jobs."""
+        jobs: list[tuple[str, Footprint]] = [(job.plan.name, job.footprint) for job in self.list]
+        jobs += [(name, shelved.footprint) for name, shelved in self.shelved.items()]
+        return {
+            stream: name
+            for name, footprint in jobs
+            if footprint.promises.get("when_full") == DROP_OLDEST
+            for stream in footprint.streams()
+        }
 
     def schemas(self) -> list[tuple[str, int, str]]:
         """Stream, version and schema of all pages that exist or may be made."""

@@ -8,9 +8,11 @@ Rules, in order
     acknowledged; pages after it are ignored.
  3. seq = high water + 1 lands.  seq <= high water is a duplicate: acknowledged again, not landed;
     if its checksum is known and differs it is a `conflict` (two histories under one name).
-    seq > high water + 1 is a `gap`; `expected` is the missing number.  Only telemetry may have
-    gaps: its reports are not durable on the device, the newest wins, and numbers are never reused
-    (`edged/uplink/telemetry.py`), so a number above the high water is new and any other is old.
+    seq > high water + 1 is a `gap`; `expected` is the missing number.  It lands all the same where
+    the delivery declares all missing pages as lost (a device that gave them up, or whose disk
+    damaged them).  Telemetry may have gaps: its reports are not durable on the device, the newest
+    wins, and numbers are never reused (`edged/uplink/telemetry.py`), so a number above the high
+    water is new and any other is old.
  4. A page whose stream@version is not registered is `unknown_schema`.
 """
 
@@ -52,6 +54,16 @@ class Delivery:
     nonce: int
     pages: Sequence[tuple[Header, memoryview]]
     damage: PageProblem | None = None
+    lost: tuple[str, int, int, int] | None = None
+    """(stream, partition, first, last): pages that the device has lost for good."""
+
+    def declares(self, header: Header, high: int) -> bool:
+        """Whether all pages of a partition between its high water and this page are lost."""
+        if self.lost is None:
+            return False
+        stream, partition, first, last = self.lost
+        same = (header.stream, header.partition) == (stream, partition)
+        return same and first <= high + 1 and header.seq <= last + 1
 
 
 @dataclass(slots=True)
@@ -80,7 +92,7 @@ def admit(
     if outcome.problem is not None:
         return outcome
     for header, page in delivery.pages:
-        outcome.problem = _take(header, page, table, registered, known_crc, outcome)
+        outcome.problem = _take(header, page, delivery, table, registered, known_crc, outcome)
         if outcome.problem is not None:
             return outcome
     outcome.problem = delivery.damage
@@ -109,6 +121,7 @@ def _fence(
 def _take(
     header: Header,
     page: memoryview,
+    delivery: Delivery,
     table: HighWaterTable,
     registered: Callable[[str, int], bool],
     known_crc: Callable[[Header], int | None],
@@ -131,7 +144,7 @@ def _take(
                 f"{header.name} has checksum {header.checksum:08x}, but landed with {known:08x}",
             )
         outcome.duplicates += 1
-    elif not follows(header, high):
+    elif not (follows(header, high) or delivery.declares(header, high)):
         return _problem(
             GAP, header, f"{header.name} does not follow: seq {high + 1} is next", high + 1
         )

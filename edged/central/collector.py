@@ -20,6 +20,10 @@ problem are landed and in `acked`; pages after it were ignored:
 
     409 fenced, gap, unknown_schema, conflict, limit    422 damaged    507 full, quota
 
+Pages that the device has lost for good are declared for one partition a request, where the centre
+missed them before: `X-Edged-Lost: <partition> <first> <last> <stream, percent-encoded>`.  The page
+behind them lands then.
+
 400 missing or wrong headers, 401 token, 413 body too large, 503 the landing has failed.
 
 Both sides may send `X-Edged-Check` (see `edged/uplink/integrity.py`); answers to pages always carry
@@ -36,6 +40,7 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from typing import Any
+from urllib.parse import unquote
 
 from anyio import fail_after
 from fastapi import FastAPI, Request
@@ -66,6 +71,7 @@ from edged.metrics import Exposition
 from edged.pages.format import Header, iter_pages, verify
 from edged.uplink import telemetry
 from edged.uplink.integrity import HEADER, body_check, request_check
+from edged.uplink.tasks import LOST_HEADER
 
 BODY_BYTES_MAX = 32 << 20
 BODIES_BYTES_MAX = 256 << 20
@@ -97,6 +103,8 @@ class DeviceSession:
     nonce: int
     desired: int = 0
     """The device's version of the desired state."""
+    lost: tuple[str, int, int, int] | None = None
+    """Pages that the device has lost for good: stream, partition, first, last."""
 
 
 class Collector:
@@ -250,7 +258,8 @@ class Collector:
                 400, "X-Edged-Epoch and X-Edged-Session (counter:nonce) are needed"
             )
         desired = _u64(request.headers.get("x-edged-desired", "0")) or 0
-        return DeviceSession(device, epoch, session[0], session[1], desired)
+        lost = _lost(request.headers.get(LOST_HEADER, ""))
+        return DeviceSession(device, epoch, session[0], session[1], desired, lost)
 
     def _announced(self, request: Request, bytes_max: int) -> int:
         """The body's announced size, or the largest allowed; raises RequestRefused if it is too
@@ -303,6 +312,17 @@ def _u64(text: str) -> int | None:
     return value if value < 1 << 64 else None
 
 
+def _lost(text: str) -> tuple[str, int, int, int] | None:
+    """What the header declares as lost: `<partition> <first> <last> <quoted stream>`; None: nothing
+    that is valid."""
+    *numbers, stream = text.split(" ", 3)
+    values = [_u64(number) for number in numbers]
+    if len(values) != 3 or None in values:
+        return None
+    partition, first, last = (value or 0 for value in values)
+    return unquote(stream), partition, first, last
+
+
 def check(sender: DeviceSession, body: bytes | bytearray) -> Delivery:
     """The delivery in `body`: valid pages of `sender`, up to the first invalid one."""
     pages: list[tuple[Header, memoryview]] = []
@@ -317,7 +337,9 @@ def check(sender: DeviceSession, body: bytes | bytearray) -> Delivery:
             offset += len(page)
     except PageError as problem:
         damage = PageProblem(DAMAGED, str(problem), offset=offset)
-    return Delivery(sender.device, sender.epoch, sender.counter, sender.nonce, pages, damage)
+    return Delivery(
+        sender.device, sender.epoch, sender.counter, sender.nonce, pages, damage, sender.lost
+    )
 
 
 def _damage(

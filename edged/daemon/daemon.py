@@ -228,6 +228,7 @@ def _build(
         store, coalescer, clock, publisher, wake_heart=event_loop.wake, on_landed=stats.landed
     )
     control = UplinkControl(committer, event_loop, uplink, coalescer)
+    control.set_drops(recovered.registry.drops())
     inputs = Inputs(
         event_loop, workers, publisher, settings.directory, settings.files,
         recovered.registry.shelved,
@@ -303,6 +304,8 @@ def _start_uplink(
         ca=settings.uplink_ca,
         on_event=publisher.uplink_changed,
     )
+    lost = (g for g in store.gaps.newest if g.partition is not None)
+    uplink.lost((g.stream, g.partition or 0, g.first, g.last) for g in lost)
     prepare(uplink, settings.directory, settings.telemetry)
     uplink.start()
     return uplink

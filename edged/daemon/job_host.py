@@ -40,6 +40,7 @@ class DaemonJobHost:
         """Propagate the registry's jobs."""
         jobs = self._registry.list
         self._uplink.set_jobs([job.plan for job in jobs], self._registry.schemas())
+        self._uplink.set_drops(self._registry.drops())
         if self._energy is not None:
             self._energy.attach(jobs)
         self._stats.keep(job.plan.name for job in jobs)

@@ -6,7 +6,7 @@ Without an uplink all calls do nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -73,6 +73,10 @@ class UplinkControl:
         if self._uplink is not None and self.coalescer is not None:
             self._committer.call(partial(self._uplink.register, schemas))
             self._committer.call(partial(self.coalescer.set_jobs, plans))
+
+    def set_drops(self, streams: Mapping[str, str]) -> None:
+        """Set the streams whose oldest pages a full store gives up, and their jobs."""
+        self._committer.call(partial(self._committer.set_drops, streams))
 
     def watch_acks(self, wanted: bool) -> None:
         """Send pages without delay and end the heart's waits at each ack, or no longer."""

@@ -53,6 +53,7 @@ class Job:
         memory: Size | None = None,
         durability: str | None = None,
         telemetry_first: bool | None = None,
+        when_full: str | None = None,
     ) -> Job:
         """Set promises; an omitted one keeps its value."""
         given = {
@@ -62,6 +63,7 @@ class Job:
             "memory": memory,
             "durability": durability,
             "telemetry_first": telemetry_first,
+            "when_full": when_full,
         }
         self._promises.update(_given(given))
         return self

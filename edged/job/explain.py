@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from edged.data.flow import Link
 from edged.data.schema import Field, Schema
 from edged.documents.units import show_duration, show_size
-from edged.job.plan import JobPlan, StreamPlan, warnings
+from edged.job.plan import BLOCK, JobPlan, StreamPlan, warnings
 from edged.placement.placement import KernelProfile, outline
 from edged.sinks.base import SinkPlan
 from edged.sources.base import SourcePlan
@@ -51,6 +51,7 @@ def explain(
             "memory_bytes": p.memory_bytes,
             "durability": p.durability,
             "telemetry_first": p.telemetry_first,
+            "when_full": p.when_full,
         },
         "governor": None if plan.governor is None else asdict(plan.governor),
         "streams": {
@@ -102,6 +103,7 @@ def show(
             f" durability {p.durability}",
             f", uploads within {show_duration(p.upload_within_us)}" if p.upload_within_us else "",
             ", telemetry first" if p.telemetry_first else "",
+            "" if p.when_full == BLOCK else f", {p.when_full} when the store is full",
             f", policy {plan.governor.policy}" if plan.governor is not None else "",
         )
     )

@@ -70,6 +70,7 @@ def promises_facts(promises: Promises) -> dict[str, Any]:
         "ack_within_us": promises.ack_within_us,
         "memory_bytes": promises.memory_bytes,
         "durability": promises.durability,
+        "when_full": promises.when_full,
     }
 
 

@@ -41,9 +41,12 @@ ENTRIES_MAX = 200
 MEMORY_BYTES_MIN = 1 << 20
 UPLOAD_WITHIN_US_MAX = 7 * 86_400_000_000
 
+BLOCK, DROP_OLDEST = WHEN_FULL = ("block", "drop_oldest")
+
 _JOB_KEYS = ("name", "promises", "governor", "streams", "operators", "sinks")
 _PROMISE_KEYS = (
     "latency", "ack_within", "upload_within", "memory", "durability", "telemetry_first",
+    "when_full",
 )  # fmt: skip
 _STREAM_KEYS = (
     "source", "columns", "time", "lateness", "idle_after", "max_ahead", "max_behind",
@@ -66,6 +69,8 @@ class Promises:
     """Longest time that sealed pages may wait to be sent with others; 0: they are sent at once."""
     telemetry_first: bool = False
     """Whether the device's reports are sent before waiting pages while the job runs."""
+    when_full: str = BLOCK
+    """What happens to the job's senders and waiting pages while the store is full."""
 
 
 @dataclass(frozen=True)
@@ -236,7 +241,8 @@ class _JobReader:
         if upload > UPLOAD_WITHIN_US_MAX:
             raise JobError("promises.upload_within", "is longer than a week", "shorten it")
         first = doc.boolean("promises", given, "telemetry_first", False)
-        return Promises(latency, ack, memory, durability, upload, first)
+        full = doc.choice("promises", given, "when_full", WHEN_FULL, BLOCK)
+        return Promises(latency, ack, memory, durability, upload, first, full)
 
     def governor(self, document: dict[str, Any]) -> governor.GovernorPlan | None:
         given = doc.table("", document, "governor", None)

@@ -58,6 +58,12 @@ class Gap:
         """Lost pages; 0 for a gap of batches."""
         return 0 if self.partition is None else self.last - self.first + 1
 
+    def has(self, stream: str, partition: int, seq: int) -> bool:
+        """Whether a page is within this range."""
+        return (self.stream, self.partition) == (stream, partition) and (
+            self.first <= seq <= self.last
+        )
+
     def text(self) -> str:
         """The gap in words."""
         what = "pages" if self.partition is not None else "batches"

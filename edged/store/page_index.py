@@ -100,8 +100,8 @@ class PageIndex:
         return refs
 
     def ack(self, stream: str, partition: int, seq: int) -> tuple[list[Holder], list[int]]:
-        """Drop everything up to `seq`.  Returns the holders without pages now, and since when each
-        page dropped had been durable."""
+        """Drop everything up to `seq`: the centre has it, or it is given up.  Returns the holders
+        without pages now, and since when each page dropped had been durable."""
         emptied, since = [], []
         with self._lock:
             route = (stream, partition)
@@ -138,6 +138,17 @@ class PageIndex:
                     if place is not None:
                         place.holder, place.offset = holder, entry.offset
                         holder.places[entry.key] = place
+
+    def before(self, places: Iterable[PendingPage]) -> list[PendingPage]:
+        """These pages, and all pending ones of their partitions before them, in order of seq."""
+        last: dict[Route, int] = {}
+        for p in places:
+            route = (p.key.stream, p.key.partition)
+            last[route] = max(p.key.seq, last.get(route, 0))
+        with self._lock:
+            return [
+                p for route, seq in last.items() for p in self._queues[route] if p.key.seq <= seq
+            ]
 
     def places(self, holders: Sequence[Holder]) -> list[PendingPage]:
         """The pending pages of these holders, in the order in which they were added."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 from edged.errors import StoreCorrupt
 from edged.platform.disk import Buffer, Disk, File
@@ -81,13 +81,23 @@ class Spool:
             "see docs/store.md, 'When the store is damaged'"
         )
 
-    def write(self, places: Sequence[PendingPage]) -> list[tuple[SpoolFile, list[PageEntry]]]:
+    def files(self) -> list[SpoolFile]:
+        """All files, oldest first."""
+        return list(self._files.values())
+
+    def write(
+        self, places: Sequence[PendingPage], apart: Container[str] = ()
+    ) -> list[tuple[SpoolFile, list[PageEntry]]]:
         """Copy pages out of the log, durably, verifying each.  Returns their new locations.
 
+        The pages of the streams `apart` are in files of their own, so that giving them up frees
+        space.
         Raises StoreFull, leaving nothing behind, and StoreCorrupt for a damaged page.
         """
         written = []
-        for group in _groups(places, self._file_bytes):
+        some = [place for place in places if place.key.stream in apart]
+        others = [place for place in places if place.key.stream not in apart]
+        for group in _groups(others, self._file_bytes) + _groups(some, self._file_bytes):
             try:
                 with no_room(f"{self._directory}: no room for pages that leave the log"):
                     written.append(self._write(group))

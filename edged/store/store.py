@@ -41,8 +41,9 @@ from edged.pages.header import HEADER_BYTES, SEALED_AT_OFFSET
 from edged.platform.disk import DISK_FULL, Disk, File, SystemDisk
 from edged.store import identity, recovery
 from edged.store.acks import read_acks, write_acks
+from edged.store.dropped_pages import gaps_of
 from edged.store.errors import StoreFull, no_room
-from edged.store.gaps import GapLog
+from edged.store.gaps import Gap, GapLog
 from edged.store.log import Segment, SegmentLog
 from edged.store.page_index import Holder, PageIndex, PageRef
 from edged.store.records import ALIGN, BeatRecord, Encoded, PageEntry, RecordEntry
@@ -75,6 +76,8 @@ class Store:
     device_epoch: int
     session: tuple[int, int]
     gaps: GapLog
+    apart: Set[str] = frozenset()
+    """Streams whose pages a full store gives up: the spool keeps them in files of their own."""
 
     def __init__(self, path: str, disk: Disk, segment_bytes: int, bytes_max: int | None) -> None:
         self._path, self._disk, self._bytes_max = path, disk, bytes_max
@@ -340,6 +343,38 @@ class Store:
             self._snapshots.forget(first, barrier)
         return moved
 
+    def drop_oldest(
+        self, jobs: Mapping[str, str], at_us: int = 0
+    ) -> tuple[list[Gap], list[PageRef]]:
+        """Give up the oldest waiting pages of the streams in `jobs` (stream: job), those of one
+        file; `at_us` is the wall clock.
+
+        Returns the gaps that this leaves, which are durable before the pages are gone, and the new
+        locations of other pages that moved.  No gaps: there is nothing to give up, or the disk has
+        no room for the record of it.
+        """
+        for holder in self._droppable():
+            pages = self._index.before([p for p in holder.places.values() if p.key.stream in jobs])
+            if not pages:
+                continue
+            with self._latching(f"dropping pages of {holder.path}"):
+                gaps = gaps_of(self._disk, pages, jobs, at_us)
+                try:
+                    with no_room(f"{self._path}: no room for the record of dropped pages"):
+                        self.gaps.add(gaps)
+                except StoreFull:
+                    return [], []
+            for gap in gaps:
+                self.acked(gap.stream, gap.partition or 0, gap.last)
+            with self._latching(f"retiring {holder.path}"):
+                return gaps, self._retire(move=True)
+        return [], []
+
+    def _droppable(self) -> list[Holder]:
+        """The files whose pages may be given up, oldest first: those that no replay needs."""
+        retired = [s for s in self._log.sealed() if s.last <= self._snapshots.beat]
+        return [*self._spool.files(), *retired]
+
     def _retire(self, move: bool) -> list[PageRef]:
         """Retire the oldest segments that the snapshot covers.  With `move` their unacked pages go
         to the spool first; without it the first segment with unacked pages ends the list."""
@@ -352,7 +387,7 @@ class Store:
         places = self._index.places(old)
         refs: list[PageRef] = []
         try:
-            written = self._spool.write(places)
+            written = self._spool.write(places, self.apart)
         except StoreFull:
             return self._retire(move=False)
         for spool, entries in written:

@@ -6,6 +6,7 @@ The daemon sends lines of JSON, first `config`, then any of the others:
     {"offer": [[file, [[stream, partition, seq, offset, length], ...]], ...]}
     {"schemas": [[stream, version, text], ...]}
     {"report": {"seq", "values", "bytes_max", "first"}}        (edged/uplink/telemetry.py)
+    {"lost": [[stream, partition, first, last], ...]}
     {"windows": [[from_s, until_s], ...]}
     {"retry": true}
 
@@ -34,6 +35,7 @@ import socket
 import threading
 import time
 from typing import Any
+from urllib.parse import quote
 
 from edged.uplink import telemetry
 from edged.uplink.client import CollectorClient
@@ -41,7 +43,16 @@ from edged.uplink.outbox import READ_BYTES
 from edged.uplink.pages import PageReader, WrongPage
 from edged.uplink.send_queue import PageLocation
 from edged.uplink.sender import Sender
-from edged.uplink.tasks import NoReply, RegisterSchema, Reply, Result, SendPages, Task, Unreadable
+from edged.uplink.tasks import (
+    LOST_HEADER,
+    NoReply,
+    RegisterSchema,
+    Reply,
+    Result,
+    SendPages,
+    Task,
+    Unreadable,
+)
 from edged.uplink.upload_schedule import opens_in_s
 
 
@@ -59,6 +70,8 @@ class Child:
             int(config["request_bytes"]),
         )
         self._sender.desired_version = int(config.get("desired_version", 0))
+        for lost in config.get("lost", ()):
+            self._sender.lost(*lost)
         self._windows = config.get("windows", [])
         self._opened = False
         """Whether `retry` has opened the upload windows until all waiting pages are sent."""
@@ -81,6 +94,8 @@ class Child:
             for file, pages in message.get("offer", ()):
                 for stream, partition, seq, offset, length in pages:
                     self._sender.offer(PageLocation(stream, partition, seq, file, offset, length))
+            for lost in message.get("lost", ()):
+                self._sender.lost(*lost)
             if message.get("retry"):
                 self._opened = True
                 self._sender.retry()
@@ -111,7 +126,7 @@ class Child:
             self._returning += 1
         while True:
             task = self._wait(woken)
-            client.headers = self._headers()
+            client.headers = self._headers() | _lost_header(task)
             try:
                 result = _execute(task, client, reader)
             except Exception as problem:
@@ -184,6 +199,14 @@ class Child:
     def _wake_daemon(self) -> None:
         if self._notice is not None:
             os.eventfd_write(self._notice, 1)
+
+
+def _lost_header(task: Task) -> dict[str, str]:
+    """The header that declares lost pages: `<partition> <first> <last> <quoted stream>`."""
+    if not isinstance(task, SendPages) or task.lost is None:
+        return {}
+    stream, partition, first, last = task.lost
+    return {LOST_HEADER: f"{partition} {first} {last} {quote(stream, safe='')}"}
 
 
 def _execute(

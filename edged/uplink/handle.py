@@ -39,6 +39,8 @@ LIFE_S_MIN = 5.0
 """A child that lived this long counts as healthy: after its death the next one starts at once."""
 RESTART_BASE_S = 0.25
 RESTART_S_MAX = 30.0
+LOST_KEPT = 256
+"""Lost ranges that a new child is told."""
 _END_SECONDS = 5.0
 
 
@@ -168,6 +170,15 @@ class Uplink:
             self._config["schemas"] = [s for s in known if (s[0], s[1]) not in names] + new
             for schema in new:
                 self._command("schemas", [schema], ("schemas", *schema[:2]))
+
+    def lost(self, ranges: Iterable[tuple[str, int, int, int]]) -> None:
+        """Forget pages that the store has lost for good, (stream, partition, first, last): the
+        centre is told of each range before a page that follows it."""
+        known = self._config.setdefault("lost", [])
+        for lost in map(list, ranges):
+            known.append(lost)
+            self._command("lost", [lost], ("lost", *lost))
+        del known[:-LOST_KEPT]
 
     def report(self, values: Sequence[Any], bytes_max: int, first: bool) -> None:
         """Send a telemetry report: values in the order of `edged.uplink.telemetry.COLUMNS`.  It

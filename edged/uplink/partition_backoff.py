@@ -49,6 +49,11 @@ class PartitionBackoffs:
         held.detail, held.expected = detail, expected
         part.hold_until_s = now_s + held.backoff.failed()
 
+    def expected(self, route: Route) -> int | None:
+        """The sequence number that the centre expects of a partition, if it said so."""
+        held = self._of.get(route)
+        return None if held is None else held.expected
+
     def release(self, route: Route) -> None:
         """Release the partition: the centre has accepted one of its pages."""
         self._of.pop(route, None)

@@ -130,6 +130,20 @@ class SendQueue:
             part.head = 0
         return count
 
+    def remove(self, stream: str, partition: int, first: int, last: int) -> None:
+        """Drop pages that are lost, `first` to `last`."""
+        part = self.partitions.get((stream, partition))
+        if part is None:
+            return
+        start = bisect_left(part.seqs, first, part.head)
+        stop = bisect_left(part.seqs, last + 1, part.head)
+        for i in range(start, stop):
+            self._files.give(part.files[i])
+            self.bytes -= part.lengths[i]
+        self.pages -= stop - start
+        for column in (part.seqs, part.files, part.offsets, part.lengths):
+            del column[start:stop]
+
     def first(self, part: Partition, bytes_max: int) -> Iterator[PageLocation]:
         """The first pages of `part` within `bytes_max`, at least one if there is one."""
         size = 0

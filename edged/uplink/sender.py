@@ -19,7 +19,9 @@ It has no sockets, clock or threads.
    alone if there are no pages, or with `reports_first`.  At most one report waits, the newest.  A
    lost report is repeated only together with pages; otherwise the next report replaces it.
 9. Outside the upload windows (`closed_until_s`) pages wait and reports are sent.
-10. An answer acknowledges only pages of its own request.  A faulty centre or proxy cannot make
+10. Pages that the device has lost for good (`lost`) are never sent.  Where the centre misses them,
+   the next request for that partition declares them, so that the pages behind them land.
+11. An answer acknowledges only pages of its own request.  A faulty centre or proxy cannot make
    pages disappear that were never sent.
 """
 
@@ -85,6 +87,7 @@ class Sender:
         self._hold_until_s = 0.0
         self._probe: Task | None = None
         self._held = PartitionBackoffs(random)
+        self._lost: dict[tuple[str, int], list[tuple[int, int]]] = {}
         self._acks: dict[tuple[str, int], int] = {}
 
     # -- input
@@ -94,6 +97,14 @@ class Sender:
         self.queue.offer(place)
         if self._held.resolved_by((place.stream, place.partition), place.seq):
             self.queue.partitions[place.stream, place.partition].hold_until_s = 0.0
+
+    def lost(self, stream: str, partition: int, first: int, last: int) -> None:
+        """Forget the pages `first` to `last` of a partition: the device has lost them for good."""
+        self.queue.remove(stream, partition, first, last)
+        self._lost.setdefault((stream, partition), []).append((first, last))
+        part = self.queue.partitions.get((stream, partition))
+        if part is not None and self._declared(part) is not None:
+            part.hold_until_s = 0.0
 
     def register(self, stream: str, version: int, text: str) -> None:
         """Add a schema to register before the next page; it replaces one with the same name."""
@@ -146,7 +157,7 @@ class Sender:
         if self._schemas.under_way:
             return None
         if self._report and self.reports_first:
-            return SendPages((), self._take_report(), now_s)
+            return SendPages((), self._take_report(), begun_s=now_s)
         ready, wake_s = self._ready(now_s)
         places: list[PageLocation] = []
         room = self._request_bytes
@@ -164,8 +175,24 @@ class Sender:
             if room <= 0 or held:
                 break
         if places or self._report:
-            return SendPages(places, self._take_report(), now_s)
+            alone = self.queue.partitions[places[0].stream, places[0].partition] if places else None
+            lost = None if alone is None else self._declared(alone)
+            return SendPages(places, self._take_report(), lost, now_s)
         return wake_s
+
+    def _declared(self, part: Partition) -> tuple[str, int, int, int] | None:
+        """The lost pages between the one that the centre expects and the first that there is; None:
+        it expects none, or not all of them are known to be lost."""
+        key = (part.stream, part.partition)
+        expected = self._held.expected(key)
+        if not isinstance(expected, int) or not len(part) or part.seqs[part.head] <= expected:
+            return None
+        missing = expected
+        for first, last in sorted(self._lost.get(key, ())):
+            if first <= missing:
+                missing = max(missing, last + 1)
+        before = part.seqs[part.head] - 1
+        return (*key, expected, before) if missing > before else None
 
     def _take_report(self) -> bytes:
         report, self._report = self._report, b""
@@ -339,6 +366,9 @@ class Sender:
             stream, partition = task.places[0].stream, task.places[0].partition
         expected = body.get("expected")
         self._hold(str(stream), int(str(partition)), problem, _detail(result), now_s, expected)
+        part = self.queue.partitions[str(stream), int(str(partition))]
+        if problem == "gap" and task.lost is None and self._declared(part) is not None:
+            part.hold_until_s = 0.0
 
     def _hold(
         self,

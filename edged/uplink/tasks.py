@@ -24,6 +24,9 @@ class SendPages:
 
     places: Sequence[PageLocation]
     report: bytes = b""
+    lost: tuple[str, int, int, int] | None = None
+    """(stream, partition, first, last): the device has lost these for good, so that the first page
+    follows."""
     begun_s: float = field(default=0.0, compare=False)
 
 
@@ -51,6 +54,7 @@ class Unreadable:
     detail: str
 
 
+LOST_HEADER = "X-Edged-Lost"
 Task = RegisterSchema | SendPages
 Result = Reply | NoReply | Unreadable
 

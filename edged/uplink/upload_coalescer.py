@@ -29,6 +29,7 @@ from edged.uplink.handle import Uplink
 
 if TYPE_CHECKING:
     from edged.pages.sealed import PageKey
+    from edged.store.gaps import Gap
     from edged.store.page_index import PageRef
 
 STORE_SHARE = 8
@@ -90,6 +91,13 @@ class UploadCoalescer:
         full = self._bytes_max is not None and self._bytes >= self._bytes_max
         if new or full or self._soon or self._bypassed:
             self.release()
+
+    def lost(self, gaps: Sequence[Gap]) -> None:
+        """Forget pages that the store has given up."""
+        for gap in gaps:
+            for key in [k for k in self._pages if gap.has(k.stream, k.partition, k.seq)]:
+                self._bytes -= self._pages.pop(key).length
+        self._uplink.lost((g.stream, g.partition or 0, g.first, g.last) for g in gaps)
 
     def release(self) -> None:
         """Offer all waiting pages."""

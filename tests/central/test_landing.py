@@ -41,9 +41,9 @@ def open_landing(path, **more):
     return place
 
 
-def delivery(*pages, device=DEVICE, epoch=EPOCH, session=(1, 5), damage=None):
+def delivery(*pages, device=DEVICE, epoch=EPOCH, session=(1, 5), damage=None, lost=None):
     parsed = [(verify(p), memoryview(p)) for p in pages]
-    return Delivery(device, epoch, *session, parsed, damage)
+    return Delivery(device, epoch, *session, parsed, damage, lost)
 
 
 def send(place, *pages, **more):
@@ -92,6 +92,25 @@ def test_the_same_seq_with_another_checksum_is_a_conflict(tmp_path, landing):
     for seq in (2, 3):  # the remembered one, and the high water itself
         assert send(landing, make_page(seq, salt=1)).problem.problem == "conflict"
     assert landed_pages(tmp_path) == [make_page(seq) for seq in range(1, 4)]
+
+
+def test_a_page_behind_lost_ones_lands_where_they_are_declared(tmp_path, landing):
+    send(landing, make_page(1))
+    for lost in (
+        None,
+        ("power", 0, 3, 3),
+        ("power", 1, 2, 3),
+        ("wind", 0, 2, 3),
+        ("power", 0, 2, 2),
+    ):
+        outcome = send(landing, make_page(4), lost=lost)
+        assert outcome.problem.problem == "gap" and outcome.problem.expected == 2
+    outcome = send(landing, make_page(4), make_page(5), lost=("power", 0, 2, 3))
+    assert outcome.problem is None and outcome.acked == {("power", 0): 5}
+    landing.close()
+    landing.__init__(tmp_path)
+    assert send(landing, make_page(6)).acked == {("power", 0): 6}
+    assert landed_pages(tmp_path) == [make_page(seq) for seq in (1, 4, 5, 6)]
 
 
 def test_an_older_session_and_a_twin_are_fenced(tmp_path, landing):
