@@ -10,6 +10,7 @@
     │   ├── ProtocolError       garbage, half a message, a sequence gap
     │   ├── SchemaMismatch      well-formed, but with other columns than agreed
     │   └── Unauthorized        token missing or wrong
+    ├── RowsLost                sent rows were acknowledged and dropped by their times     exit 65
     ├── PageError               a page is damaged or of an unknown version         exit 65
     ├── StoreError              the store cannot continue                          exit 75
     │   ├── StoreFailed         a write or fsync failed; nothing is acked afterwards
@@ -84,6 +85,12 @@ class SchemaMismatch(PeerError):
 
 class Unauthorized(PeerError):
     """The token is missing, wrong or expired."""
+
+
+class RowsLost(EdgedError):
+    """Rows that were sent are acknowledged and dropped, because of their times."""
+
+    exit_code = 65
 
 
 class PageError(EdgedError):

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from datetime import datetime, timezone
 from pathlib import Path
 
 import pyarrow as pa
@@ -20,7 +21,9 @@ from click.testing import CliRunner
 from edged.cli.send import command
 from edged.client.files import Pick, parse_columns, read_batches
 from edged.client.replay_speed import due_us, parse_pace
+from edged.control.door import ask
 from edged.errors import ConfigError, PeerError
+from tests.beat.support import SECOND, T0, Daemon, changed, copy_job, join_job
 from tests.sources.tcp_rig import ARROW, Rig, rows
 
 
@@ -151,3 +154,96 @@ def test_a_paced_file_takes_its_time(tmp_path: Path) -> None:
         send(file, "--to", rig.address, *arguments)
         assert time.monotonic() - began >= 0.49
         assert rig.count() == 500
+
+
+def daemon_of(tmp_path: Path, document: dict) -> Daemon:
+    return Daemon(tmp_path, changed(document, promises={"latency": "50ms"}))
+
+
+def csv(path: Path, first: int, count: int = 50) -> str:
+    """Rows of one second each, from second `first` of the hour on."""
+    lines = [f"1,{T0 // SECOND + first + i},{i}" for i in range(count)]
+    times = [line.split(",") for line in lines]
+    text = "".join(
+        f"{k},{datetime.fromtimestamp(int(t), timezone.utc).isoformat()},{v}\n" for k, t, v in times
+    )
+    path.write_text("key,time,value\n" + text)
+    return str(path)
+
+
+class Sender:
+    """`edged send` to one daemon."""
+
+    def __init__(self, daemon: Daemon, tmp_path: Path) -> None:
+        self.daemon, self.path = daemon, tmp_path
+
+    def arguments(self, stream: str, producer: str, first: int, count: int) -> list[str]:
+        file = csv(self.path / f"{first}.csv", first, count)
+        to = f"127.0.0.1:{self.daemon.port}"
+        return [file, "--to", to, "--stream", stream, "--producer", producer, "--json"]
+
+    def __call__(
+        self, stream: str, producer: str, first: int, *more: str, count: int = 50
+    ) -> tuple[int, dict, str]:
+        """Send rows from second `first` on; returns exit code, result and error."""
+        given = [*self.arguments(stream, producer, first, count), *more]
+        done = CliRunner().invoke(command, given)
+        result = json.loads(done.stdout) if done.stdout else {}
+        code = getattr(done.exception, "exit_code", done.exit_code)
+        return code, result, str(done.exception)
+
+    def process(self, stream: str, producer: str, first: int) -> tuple[int, dict, str]:
+        """The same, as a process of its own."""
+        run = [sys.executable, "-m", "edged", "send", *self.arguments(stream, producer, first, 50)]
+        done = subprocess.run(run, capture_output=True, text=True, timeout=300)
+        return done.returncode, json.loads(done.stdout), done.stderr
+
+
+class TestNoRowVanishesUnsaid:
+    """Regressions: acknowledged rows were dropped, and `edged send` ended with 0."""
+
+    def test_after_an_end_of_stream_and_a_restart(self, tmp_path: Path) -> None:
+        with daemon_of(tmp_path, copy_job()) as daemon:
+            send = Sender(daemon, tmp_path)
+            assert send("r", "a", 0)[0] == 0
+            daemon.until(lambda s: s["jobs"]["copying"]["streams"]["r"]["ended"])
+            code, result, _ = send("r", "b", 100)
+            assert code == 0 and result["rows_acked"] == 50 and result["rows_late"] == 0
+            code, result, error = send.process("r", "c", 20)
+            assert code == 65 and result["rows_acked"] == result["rows_late"] == 50
+            assert "50 rows came too late for stream r" in error
+            events = ask(daemon.door, "events")["events"]
+            (late,) = [e for e in events if e["kind"] == "stream.late"]
+            assert late["facts"] == {"stream": "r", "rows": 50}
+        with daemon_of(tmp_path, copy_job()) as daemon:
+            send = Sender(daemon, tmp_path)
+            assert send("r", "d", 200)[0] == 0
+            code, result, _ = send("r", "e", 20)
+            assert code == 65 and result["rows_late"] == 50
+            assert send("r", "a", 100)[2].find("other content") > 0, "known after a restart, too"
+            found = daemon.until(lambda s: s["jobs"]["copying"]["streams"]["r"]["rows"] == 250)
+            assert found["drops"]["late"] == 100
+
+    def test_of_streams_that_are_sent_one_after_the_other(self, tmp_path: Path) -> None:
+        with daemon_of(tmp_path, join_job(idle_after="200ms")) as daemon:
+            send = Sender(daemon, tmp_path)
+            assert send("r", "a", 0, "--no-end")[0] == 0
+            daemon.until(lambda s: s["jobs"]["joining"]["streams"]["r"]["staged"] == 0)
+            code, result, _ = send("s", "b", 0)
+            assert code == 0 and result["rows_late"] == 0
+            daemon.until(lambda s: s["jobs"]["joining"]["operators"]["joined"].get("matches") == 50)
+
+    def test_under_the_id_of_another_file_or_with_times_too_far_ahead(self, tmp_path: Path) -> None:
+        with daemon_of(tmp_path, copy_job()) as daemon:
+            send = Sender(daemon, tmp_path)
+            assert send("r", "a", 0)[0] == 0
+            code, result, error = send("r", "a", 100)
+            assert code != 0 and not result
+            assert "producer a has already sent 1 batches of other content" in error
+            code, result, _ = send("r", "a", 0)
+            assert code == 0 and result["batches_skipped"] == 1, "the same again is no loss"
+            code, _, error = send("r", "a", 0, count=60)
+            assert code != 0 and "other content" in error, "it has grown within a batch"
+            code, result, error = send("r", "b", 10**9)
+            assert code == 65 and result["rows_ahead"] == 50
+            assert "50 are too far ahead" in error

@@ -164,7 +164,7 @@ class TestRecords:
         assert producers.changes() == {
             "forgotten": [], "ids": [], "number": [7],
             "seq": [3], "latest_us": [WATERMARK_MIN_US], "ended": [0],
-            "behind": [0],
+            "behind": [0], "contents": [],
         }  # fmt: skip
 
     def test_of_producers_survive_a_snapshot(self) -> None:

@@ -13,7 +13,7 @@ import click
 
 from edged.client.messages import ROWS_MAX
 from edged.client.replay_speed import due_us, parse_pace
-from edged.errors import ConfigError, PeerError
+from edged.errors import ConfigError, PeerError, RowsLost
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -51,12 +51,29 @@ def command(files: tuple[str, ...], **options: Any) -> None:
 
     With --producer every batch is acknowledged once it is committed, and sent again after a lost
     connection; an interrupted command continues after the last committed batch when it is run again
-    with the same files, id, columns and batch size.  Without --producer there are no acks and no
-    guarantee.
+    with the same files, id, columns and batch size.  Other files under the same id are refused.
+    Without --producer there are no acks and no guarantee.
+
+    Exit code 65: rows were acknowledged and dropped because of their times.
     """
     outcome = SendRun(files, **options).run()
-    if options["as_json"]:
-        click.echo(json.dumps(outcome))
+    click.echo(json.dumps(outcome) if options["as_json"] else _summary(outcome))
+    if outcome["rows_late"] or outcome["rows_ahead"]:
+        raise RowsLost(
+            f"{outcome['rows_late']} rows came too late for stream {outcome['stream']}, and"
+            f" {outcome['rows_ahead']} are too far ahead of its clock: they are acknowledged and"
+            " dropped (docs/jobs.md, Time)"
+        )
+
+
+def _summary(outcome: dict[str, Any]) -> str:
+    """The result as a line."""
+    parts = [f"{outcome['rows']:,} rows sent"]
+    if outcome["producer"] is not None:
+        parts.append(f"{outcome['rows_acked']:,} acknowledged")
+    if skipped := outcome["batches_skipped"]:
+        parts.append(f"{skipped:,} batches skipped: they were committed before")
+    return ", ".join(parts)
 
 
 class SendRun:
@@ -103,6 +120,8 @@ class SendRun:
             "producer": self._options["producer"],
             "rows": self._sent_rows,
             "rows_acked": self._acked_rows,
+            "rows_late": producer.late,
+            "rows_ahead": producer.ahead,
             "batches_skipped": self._skipped,
             "connections": producer.connections,
             "seconds": round(seconds, 3),
@@ -111,8 +130,12 @@ class SendRun:
 
     def _producer(self, schema: pa.Schema) -> Producer:
         from edged.client import Producer
+        from edged.client.files import digest_of
 
         options, token = self._options, None
+        content = ""
+        if options["producer"] is not None:
+            content = digest_of(self._files, options["columns"] or "", str(self._size))
         try:
             if options["token_file"] is not None:
                 token = Path(options["token_file"]).read_text().strip()
@@ -126,6 +149,7 @@ class SendRun:
                 tls,
                 timeout_s=QUIET_S_MAX,
                 plain_token=options["plain_token"],
+                content=content,
             )
         except (OSError, ValueError) as problem:
             raise ConfigError(str(problem)) from None

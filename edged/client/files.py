@@ -7,6 +7,7 @@ NDJSON columns unless they are given.  Timestamps in text are ISO 8601, without 
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,6 +45,25 @@ class Pick:
     name: str
     inside: str
     kind: pa.DataType | None = None
+
+
+def digest_of(paths: Sequence[str], *settings: str) -> str:
+    """A digest of files' contents and of the settings that make batches of them; "" where one of
+    them is no regular file, which can be read only once.  Raises ConfigError."""
+    digest = hashlib.blake2b(digest_size=16)
+    for text in (*settings, *(Path(p).suffix for p in paths)):
+        digest.update(text.encode() + b"\0")
+    try:
+        for path in map(Path, paths):
+            if not path.is_file():
+                return ""
+            with path.open("rb") as file:
+                digest.update(path.stat().st_size.to_bytes(8, "little"))
+                while block := file.read(1 << 20):
+                    digest.update(block)
+    except OSError as problem:
+        raise ConfigError(str(problem)) from None
+    return digest.hexdigest()
 
 
 def parse_columns(text: str) -> list[Pick]:

@@ -2,7 +2,8 @@
 
 Producer → edged is a plain Arrow IPC stream.  Metadata of the schema: `edged.stream` (required),
 `edged.producer` (this producer's id), `edged.token`, `edged.settle` ("1": HELLO comes once it is
-final).  Metadata of each record batch: `edged.seq`, decimal ASCII, counting 1, 2, 3 … per producer.
+final), `edged.content` (names what this producer sends), `edged.losses` ("1": LOST frames come).
+Metadata of each record batch: `edged.seq`, decimal ASCII, counting 1, 2, 3 … per producer.
 
 edged → producer are little-endian frames; a producer without an id gets errors only:
 
@@ -13,6 +14,7 @@ edged → producer are little-endian frames; a producer without an id gets error
     3 ERROR    UTF-8 text: the fault.  The connection ends; a retry fails the same way
     4 END_ACK  the end of stream is committed
     5 AGAIN    UTF-8 text: the connection ends for a temporary reason; connect again
+    6 LOST     u64 late rows, u64 rows too far ahead: dropped so far, of all this producer has sent
 """
 
 from __future__ import annotations
@@ -21,14 +23,16 @@ import struct
 
 STREAM_KEY, PRODUCER_KEY, TOKEN_KEY = b"edged.stream", b"edged.producer", b"edged.token"
 SETTLE_KEY, SEQ_KEY = b"edged.settle", b"edged.seq"
+CONTENT_KEY, LOSSES_KEY = b"edged.content", b"edged.losses"
 
-HELLO, ACK, ERROR, END_ACK, AGAIN = 1, 2, 3, 4, 5
+HELLO, ACK, ERROR, END_ACK, AGAIN, LOST = 1, 2, 3, 4, 5, 6
 END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 """Arrow's end-of-stream marker."""
 PAYLOAD_MAX = 1 << 16
 
 _HEAD = struct.Struct("<II")
 _NUMBERED = struct.Struct("<IIQ")
+_LOST = struct.Struct("<QQ")
 
 
 def numbered(kind: int, seq: int) -> bytes:
@@ -45,6 +49,20 @@ def text_frame(kind: int, text: str) -> bytes:
 def end_ack() -> bytes:
     """An END_ACK frame."""
     return _HEAD.pack(END_ACK, 0)
+
+
+def lost(late: int, ahead: int) -> bytes:
+    """A LOST frame."""
+    return _HEAD.pack(LOST, _LOST.size) + _LOST.pack(late, ahead)
+
+
+def losses_of(payload: bytes) -> tuple[int, int]:
+    """Late rows and rows too far ahead in a LOST's payload.  Raises ValueError unless it has 16
+    bytes."""
+    if len(payload) != _LOST.size:
+        raise ValueError(f"a LOST of {len(payload)} bytes")
+    late, ahead = _LOST.unpack(payload)
+    return int(late), int(ahead)
 
 
 class FrameReader:

@@ -14,7 +14,9 @@ from typing import Any
 import pyarrow as pa
 
 from edged.client.frames import (
+    CONTENT_KEY,
     END_OF_STREAM,
+    LOSSES_KEY,
     PRODUCER_KEY,
     SEQ_KEY,
     SETTLE_KEY,
@@ -61,7 +63,14 @@ class Serializer:
         self._skip = len(self._stream(None))
 
     def greeting(
-        self, stream: str, producer: str | None, token: str | None, settle: bool = False
+        self,
+        stream: str,
+        producer: str | None,
+        token: str | None,
+        settle: bool = False,
+        *,
+        content: str = "",
+        losses: bool = False,
     ) -> bytes:
         """The schema message that opens a connection; with `settle` HELLO waits until it is
         final."""
@@ -72,6 +81,10 @@ class Serializer:
             metadata[TOKEN_KEY] = token.encode()
         if settle:
             metadata[SETTLE_KEY] = b"1"
+        if content:
+            metadata[CONTENT_KEY] = content.encode()
+        if losses:
+            metadata[LOSSES_KEY] = b"1"
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, self.schema.with_metadata(metadata)):
             pass

@@ -44,6 +44,8 @@ class Producer:
 
     `tls` is an SSLContext, the path of a CA's PEM file, or True for the system's CAs.  Without
     `producer` nothing is acknowledged or sent again.  `timeout_s` is the longest wait of a call.
+    `content` names what is sent: edged refuses to number other content under the same id.
+    With an id `late` and `ahead` count rows that edged has acknowledged and dropped by their time.
     A token beyond loopback needs `tls`, else ConfigError is raised; `plain_token` permits it.
     """
 
@@ -60,6 +62,7 @@ class Producer:
         timeout_s: float = 30.0,
         connect_timeout_s: float = 5.0,
         plain_token: bool = False,
+        content: str = "",
     ) -> None:
         self._host, self._port = _split(address)
         if token and not tls and not plain_token:
@@ -70,7 +73,9 @@ class Producer:
             )
         self._address, self._stream, self._id = address, stream, producer
         self._serializer = Serializer(schema)
-        self._greeting = self._serializer.greeting(stream, producer, token)
+        self._greeting = self._serializer.greeting(
+            stream, producer, token, content=content, losses=producer is not None
+        )
         self._tls = _tls_context(tls)
         self._unacked_bytes_max = unacked_bytes_max
         self._timeout_s, self._connect_timeout_s = timeout_s, connect_timeout_s
@@ -87,6 +92,9 @@ class Producer:
         self._last = self._acked = 0
         self.connections = 0
         """Connections made so far."""
+        self._losses: tuple[int, int] | None = None
+        self.late = self.ahead = 0
+        """Rows dropped since the first HELLO: late ones, and ones too far ahead of the clock."""
 
     @property
     def acked(self) -> int:
@@ -329,6 +337,8 @@ class Producer:
         elif kind == frames.END_ACK:
             self._forget(self._last)
             self._ended = True
+        elif kind == frames.LOST:
+            self._count_losses(*frames.losses_of(payload))
         elif kind == frames.AGAIN:
             self._lost()
         elif kind == frames.ERROR:
@@ -351,6 +361,14 @@ class Producer:
         self._last = max(self._last, seq)
         self._forget(seq)
         self._sent = 0
+
+    def _count_losses(self, late: int, ahead: int) -> None:
+        """Count what was lost since the last LOST; edged's counts begin at 0 with a new store."""
+        if self._losses is not None:
+            was_late, was_ahead = self._losses
+            self.late += late - (was_late if late >= was_late else 0)
+            self.ahead += ahead - (was_ahead if ahead >= was_ahead else 0)
+        self._losses = late, ahead
 
     def _forget(self, seq: int) -> None:
         """Drop batches up to `seq`, which are committed."""

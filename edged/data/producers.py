@@ -4,7 +4,8 @@ A producer names itself (`edged.producer` on the wire).  Internally it has a num
 one.  Number 0 is the anonymous producer, shared by all peers without a name.  The arrays are
 indexed by number; a free number has the name "".
 
-Durable: ids, seq, latest_us, ended, behind, late.  `seen_us` is on the monotonic clock of this run.
+Durable: ids, seq, latest_us, ended, behind, late, contents.  `seen_us` is on the monotonic clock of
+this run, `ahead` counts in this run.
 `changes` gives the delta for a beat's record; `apply` replays it in the order freed numbers, new
 names, values.  `late` is not in it: a replay counts late rows again.  Both `changes` and `to_json`
 are dicts of lists of JSON values.  Code that keeps values of its own by number must clear those in
@@ -45,6 +46,11 @@ class Producers:
         """1: too far behind to count for the watermark (`edged.beat.laggards`)."""
         self.late: npt.NDArray[np.int64] = np.zeros(16, np.int64)[:1]
         """Rows dropped so far because they were late."""
+        self.ahead: npt.NDArray[np.int64] = np.zeros(16, np.int64)[:1]
+        """Rows refused in this run because their time was too far ahead."""
+        self.contents: dict[int, str] = {}
+        """What producers send, by number, of those that name it."""
+        self._told: dict[int, str] = {}
         self.forgotten: list[int] = []
         """Numbers freed since the last `mark_logged`."""
         self._numbers: dict[str, int] = {"": ANONYMOUS}
@@ -77,10 +83,18 @@ class Producers:
         self.ids[number] = ""
         self.seq[number], self.latest_us[number] = 0, WATERMARK_MIN_US
         self.seen_us[number] = self.ended[number] = 0
-        self.behind[number] = self.late[number] = 0
+        self.behind[number] = self.late[number] = self.ahead[number] = 0
+        self.contents.pop(number, None)
         self.forgotten.append(number)
         self._free = sorted({*self._free, number})
         self._new = [n for n in self._new if n != number]
+
+    def name_content(self, number: int, content: str) -> None:
+        """Note what a producer sends; "": it does not name it."""
+        if content:
+            self.contents[number] = content
+        else:
+            self.contents.pop(number, None)
 
     def touch(self, monotonic_us: int) -> None:
         """Set `seen_us` of all producers: after a recovery none is idle."""
@@ -88,11 +102,15 @@ class Producers:
 
     def changed(self) -> bool:
         """Whether `changes` is not empty, so that a beat must be committed even without rows."""
-        return bool(self._new or self.forgotten) or self._changed_numbers().size > 0
+        if self._new or self.forgotten or self.contents != self._told:
+            return True
+        return self._changed_numbers().size > 0
 
     def changes(self) -> dict[str, Any]:
         """The delta since the last `mark_logged`: freed numbers, new names, values by number."""
         at = self._changed_numbers()
+        named = self.contents.keys() | self._told.keys()
+        contents = {n: self.contents.get(n, "") for n in sorted(named)}
         return {
             "forgotten": self.forgotten,
             "ids": [[number, self.ids[number]] for number in self._new],
@@ -101,6 +119,7 @@ class Producers:
             "latest_us": self.latest_us[at].tolist(),
             "ended": self.ended[at].tolist(),
             "behind": self.behind[at].tolist(),
+            "contents": [[n, c] for n, c in contents.items() if c != self._told.get(n, "")],
         }
 
     def apply(self, changes: Mapping[str, Any]) -> None:
@@ -117,12 +136,14 @@ class Producers:
         self.latest_us[at] = changes["latest_us"]
         self.ended[at] = changes["ended"]
         self.behind[at] = changes.get("behind", 0)
+        for number, content in changes.get("contents", []):
+            self.name_content(number, content)
         self.mark_logged()
 
     def mark_logged(self) -> None:
         """The delta of `changes` is in a record."""
         self.forgotten, self._new = [], []
-        self._logged = self._values()
+        self._logged, self._told = self._values(), dict(self.contents)
 
     def to_json(self) -> dict[str, Any]:
         """The durable fields, for a snapshot."""
@@ -133,6 +154,7 @@ class Producers:
             "ended": self.ended.tolist(),
             "behind": self.behind.tolist(),
             "late": self.late.tolist(),
+            "contents": [[n, c] for n, c in sorted(self.contents.items())],
         }
 
     @classmethod
@@ -155,6 +177,8 @@ class Producers:
         self.ended = np.array(document["ended"], np.uint8)
         self.behind = np.array(document.get("behind", [0] * n), np.uint8)
         self.late = np.array(document.get("late", [0] * n), np.int64)
+        self.contents = dict(document.get("contents", []))
+        self.ahead = np.zeros(n, np.int64)
         self.seen_us = np.zeros(n, np.int64)
         self.mark_logged()
 
@@ -176,6 +200,7 @@ class Producers:
         self.ended = _extended(self.ended, size, 0)
         self.behind = _extended(self.behind, size, 0)
         self.late = _extended(self.late, size, 0)
+        self.ahead = _extended(self.ahead, size, 0)
 
     def _values(self) -> tuple[npt.NDArray[Any], ...]:
         """Copies of the values that `changes` compares."""

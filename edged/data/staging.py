@@ -292,6 +292,7 @@ class Staging:
         keep = self._admit(times, wall_us)
         if keep is not None:
             self.refused_ahead += batch.rows - keep.size
+            self.producers.ahead[producer] += batch.rows - keep.size
             times = times[keep]
         self._stage(batch, keep, Chunks.of(times.size, producer, times))
         return int(times.size)

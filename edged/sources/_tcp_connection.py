@@ -70,6 +70,7 @@ class Connection:
         "state",
         "tail",
         "tls_shaking",
+        "told",
         "view",
     )  # fmt: skip
 
@@ -86,6 +87,8 @@ class Connection:
         self.sock, self.fd, self.peer, self.since_us = sock, sock.fileno(), peer, since_us
         self.state, self.tls_shaking = GREETING, tls
         self.ended = self.slow = False
+        self.told: tuple[int, int] | None = None
+        """The losses of the last LOST frame; None: the producer has not asked for them."""
         self.feed = -1
         """Index of its feed among the source's; -1 until the connection is admitted."""
         self.id, self.number, self.slot, self.layout = "", 0, -1, 0

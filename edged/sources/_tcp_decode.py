@@ -110,8 +110,13 @@ class Decoder:
             ipc_columns.place(messages, count, sizes, places, totals)
             rows = int(totals[TOTALS.rows])
             self._copy(messages, regions, places, to, rows)
-        staging.refused_ahead += int(facts[FACTS.refused])
         log, producers = to.chunks, staging.producers
+        if facts[FACTS.refused]:
+            staging.refused_ahead += int(facts[FACTS.refused])
+            filtered = messages[messages[:, ipc.MESSAGE.state] == ipc.FILTERED]
+            origin = regions[filtered[:, ipc.MESSAGE.region], ipc.REGION.producer]
+            refused = filtered[:, ipc.MESSAGE.rows] - filtered[:, ipc.MESSAGE.kept]
+            np.add.at(producers.ahead, origin, refused)
         chunks = ipc_columns.finish(
             messages, count, regions, to.row, log.tail, log.producer, log.stop, log.time_min,
             log.time_max, producers.seq, producers.latest_us, producers.ended,

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edged.data.staging import Staging
-from edged.errors import PeerError
+from edged.errors import PeerError, ProtocolError
 from edged.sources import _tcp_calls as calls
 from edged.sources._tcp_decode import Decoder, problem
 from edged.sources._tcp_slow import SlowReader
@@ -77,6 +77,8 @@ class StreamFeed:
         self._lines, self._memory, self._way = lines, memory, way
         self.connections: list[Connection | None] = []
         self.by_number: dict[int, Connection] = {}
+        self.askers: dict[int, Connection] = {}
+        """Those of them that have asked for LOST frames."""
         self.fds: Int64s = np.full(64, -1, np.int64)
         """Descriptor of each producer's connection, by number; -1: none."""
         self.waiting, self.ahead = DescriptorQueue(), DescriptorQueue()
@@ -98,13 +100,17 @@ class StreamFeed:
         """Bytes that may be received for this stream now."""
         return int(self.staging.room() / self.staging.staged_per_wire_byte)
 
-    def attach(self, connection: Connection, producer: str, monotonic_us: int) -> None:
+    def attach(
+        self, connection: Connection, producer: str, content: str, monotonic_us: int
+    ) -> None:
         """Add a connection to the table and mark its producer as seen."""
         producers = self.staging.producers
         if producer and not producers.known(producer):
             self._make_room()
         number = producers.number(producer) if producer else 0
         producers.seen_us[number] = monotonic_us
+        if producer:
+            producers.name_content(number, content)
         connection.id, connection.number, connection.feed = producer, number, self.index
         if self._free:
             slot = self._free.pop()
@@ -134,7 +140,25 @@ class StreamFeed:
         if self.by_number.get(connection.number) is connection:
             del self.by_number[connection.number]
             self.fds[connection.number] = -1
+            self.askers.pop(connection.number, None)
             self._settling.pop(connection.number, None)
+
+    def check_content(self, producer: str, content: str) -> None:
+        """Note what a producer sends.  Raises ProtocolError where its numbers belong to something
+        else."""
+        producers = self.staging.producers
+        number = producers.number(producer) if producers.known(producer) else 0
+        sent = int(producers.seq[number]) if number else 0
+        if content and sent and producers.contents.get(number) != content:
+            raise ProtocolError(
+                f"producer {producer} has already sent {sent} batches of other content: take"
+                " another id, or go on with the same files, columns and size of batches"
+            )
+
+    def losses(self, number: int) -> tuple[int, int]:
+        """Rows of a producer that were dropped: late ones, and ones too far ahead."""
+        producers = self.staging.producers
+        return int(producers.late[number]), int(producers.ahead[number])
 
     def named(self, producer: str) -> Connection | None:
         """The connection of a producer, or None."""

@@ -16,6 +16,8 @@ from kernels.cpu import ipc
 
 GREETING_BYTES_MAX = 1 << 20
 """Size of the largest accepted schema message."""
+CONTENT_BYTES_MAX = 64
+"""Longest `edged.content`."""
 ID_BYTES_MAX = 256
 """Longest producer id in bytes of UTF-8."""
 
@@ -24,12 +26,15 @@ ID_BYTES_MAX = 256
 class Greeting:
     """The content of a greeting; `size` is its length in bytes.
 
-    With `settle`, HELLO is sent only once it is final.
+    With `settle`, HELLO is sent only once it is final; with `losses`, LOST frames are sent.
+    `content` names what the producer sends; "": it is not named.
     """
 
     stream: str
     producer: str
     settle: bool
+    losses: bool
+    content: str
     schema: pa.Schema
     message: bytes
     size: int
@@ -78,7 +83,10 @@ def read_greeting(data: bytes, token: bytes | None) -> Greeting | None:
         raise ProtocolError("edged.stream is missing in the schema's metadata")
     stream = metadata[frames.STREAM_KEY].decode(errors="replace")
     producer = _producer(metadata)
-    return Greeting(stream, producer, _settle(metadata, producer), schema, data[:size], size)
+    settle = _flag(metadata, frames.SETTLE_KEY, producer)
+    losses = _flag(metadata, frames.LOSSES_KEY, producer)
+    content = _content(metadata, producer)
+    return Greeting(stream, producer, settle, losses, content, schema, data[:size], size)
 
 
 def _framed(data: bytes) -> npt.NDArray[np.int64]:
@@ -101,8 +109,18 @@ def _producer(metadata: dict[bytes, bytes]) -> str:
     return id
 
 
-def _settle(metadata: dict[bytes, bytes], producer: str) -> bool:
-    value = metadata.get(frames.SETTLE_KEY)
+def _content(metadata: dict[bytes, bytes], producer: str) -> str:
+    raw = metadata.get(frames.CONTENT_KEY, b"")
+    if len(raw) > CONTENT_BYTES_MAX or not raw.isascii() or (raw and not producer):
+        raise ProtocolError(
+            f"edged.content is at most {CONTENT_BYTES_MAX} characters of ASCII, and goes with an"
+            " edged.producer"
+        )
+    return raw.decode()
+
+
+def _flag(metadata: dict[bytes, bytes], key: bytes, producer: str) -> bool:
+    value = metadata.get(key)
     if value is not None and (value != b"1" or not producer):
-        raise ProtocolError('edged.settle is "1", and goes with an edged.producer')
+        raise ProtocolError(f'{key.decode()} is "1", and goes with an edged.producer')
     return value is not None

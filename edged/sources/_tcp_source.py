@@ -160,6 +160,7 @@ class TcpSource(Source):
     def committed(self, ticket: Sequence[Sealed]) -> None:
         """Send ACKs.  Called on the commit thread."""
         for sealed in ticket:
+            self._tell_losses(sealed)
             for first in range(0, max(1, sealed.numbers.size), SENDS_MAX):
                 part = slice(first, first + SENDS_MAX)
                 self._acknowledge(sealed.feed, sealed.numbers[part], sealed.seqs[part])
@@ -324,14 +325,18 @@ class TcpSource(Source):
         layout = feed.decoder.layout(match(greeting.schema, feed.staging.schema, greeting.stream))
         connection.layout, connection.slow = layout, layout == SLOW_LAYOUT
         connection.schema_message = greeting.message
+        feed.check_content(greeting.producer, greeting.content)
         older = feed.named(greeting.producer)
         if older is not None:
             text = f"a newer connection of producer {greeting.producer} took over"
             self._refuse(older, text, "taken_over", monotonic_us)
         self._admission.let_in(connection)
         with self._lock:
-            feed.attach(connection, greeting.producer, monotonic_us)
+            feed.attach(connection, greeting.producer, greeting.content, monotonic_us)
             connection.state = OPEN
+            if greeting.losses:
+                connection.told = feed.losses(connection.number)
+                feed.askers[connection.number] = connection
             self._epoll.register(connection.fd, _IN)
             if connection.number and (not greeting.settle or feed.settle(connection.number)):
                 self._say_hello(feed, connection)
@@ -400,7 +405,19 @@ class TcpSource(Source):
 
     def _say_hello(self, feed: StreamFeed, connection: Connection) -> None:
         hello = frames.numbered(frames.HELLO, feed.committed(connection.number))
+        if connection.told is not None:
+            hello += frames.lost(*connection.told)
         self._flushed(connection, connection.send(hello))
+
+    def _tell_losses(self, sealed: Sealed) -> None:
+        """Send LOST before the ACKs, to those that asked for it and have lost rows."""
+        feed = sealed.feed
+        with self._lock:
+            for connection in feed.askers.values():
+                losses = feed.losses(connection.number)
+                if losses != connection.told:
+                    connection.told = losses
+                    self._flushed(connection, connection.send(frames.lost(*losses)))
 
     def _acknowledge(self, feed: StreamFeed, numbers: Int64s, seqs: Int64s) -> None:
         """Send ACKs in one call, and individually to connections that it cannot serve."""
