@@ -5,11 +5,13 @@ from __future__ import annotations
 import http.client
 import json
 import ssl
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote, urlsplit
 
 from edged.uplink import integrity
+from edged.uplink.answer_wait import AnswerWait
 from edged.uplink.tasks import NoReply, Reply
 
 _REPLY_BYTES_MAX = 4 << 20
@@ -18,12 +20,13 @@ _REPLY_BYTES_MAX = 4 << 20
 class CollectorClient:
     """Sends requests one after the other; `headers` may be changed in between.  Errors of the
     network or the centre are returned as NoReply, never raised.  `timeout_s` limits each read and
-    write."""
+    write; the wait for an answer is shorter where answers were quick (`AnswerWait`)."""
 
     def __init__(
         self, url: str, headers: Mapping[str, str], ca: str | None, timeout_s: float
     ) -> None:
         self.headers = dict(headers)
+        self._timeout_s, self._wait = timeout_s, AnswerWait(timeout_s)
         parts = urlsplit(url)
         self._path = parts.path.rstrip("/")
         host, port = parts.hostname or "", parts.port
@@ -61,17 +64,21 @@ class CollectorClient:
             self._connection.close()
             gone = isinstance(problem, ConnectionError)  # the centre closed an idle connection
             if not (kept and gone):
+                self._wait.failed()
                 return NoReply(f"{type(problem).__name__}: {problem}")
         try:
             return self._once(method, path, body, guard)
         except (OSError, http.client.HTTPException, ValueError) as problem:
             self._connection.close()
+            self._wait.failed()
             return NoReply(f"{type(problem).__name__}: {problem}")
 
     def _once(
         self, method: str, path: str, body: Sequence[bytes | memoryview], guard: str
     ) -> Reply:
-        connection = self._connection
+        connection, began_s = self._connection, time.monotonic()
+        if connection.sock is not None:
+            connection.sock.settimeout(self._timeout_s)
         connection.putrequest(method, self._path + path, skip_accept_encoding=True)
         for name, value in self.headers.items():
             connection.putheader(name, value)
@@ -84,8 +91,10 @@ class CollectorClient:
                 connection.send(part)
         except (BrokenPipeError, ConnectionResetError):
             sent = 0  # the answer may precede the end of the body: 401, 413
+        connection.sock.settimeout(self._wait.seconds)
         response = connection.getresponse()
         data = response.read(_REPLY_BYTES_MAX)
+        self._wait.answered(time.monotonic() - began_s)
         if response.will_close or not response.isclosed():
             connection.close()
         if response.getheader(integrity.HEADER, integrity.body_check(data)) != integrity.body_check(

@@ -11,6 +11,7 @@ import dataclasses
 import json
 import random
 import shutil
+import signal
 import sys
 import time
 import traceback
@@ -133,6 +134,7 @@ def report_of(results: dict[str, Result], seconds: float) -> dict:
 @click.option("--json", "path", type=click.Path(path_type=Path), help="Write the result here.")
 def main(names, minutes, runs, seed, path) -> None:
     """Break a whole system in every way and count what was acknowledged and is not there."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # ends all processes
     seed = random.SystemRandom().randrange(1 << 31) if seed is None else seed
     console = Console(stderr=True, width=None if sys.stderr.isatty() else 120)
     console.print(f"seed {seed}: repeat with --seed {seed}")

@@ -195,19 +195,23 @@ class Rig:
         goal = self.total() + batches
         self.until(lambda: self.total() >= goal, seconds)
 
-    def settle(self, lost=None) -> Verdict:
-        """The faults have stopped: measure the time of a new id, drain, and judge the landing.
-
-        The verdict replaces that of an earlier call, since both are about the whole landing.
-        """
+    def new_id(self, when: str = "at the end") -> None:
+        """The faults have stopped: of each producer a new id lands within NEW_ID_S."""
         took = self.until(self._passed(), 3 * NEW_ID_S)
         self.outcome.new_id_s = max(self.outcome.new_id_s, took)
         if took > NEW_ID_S:
             state = self.status()
             self.outcome.problems.append(
-                f"a new id took {took:.1f} s: store {state.get('store')},"
-                f" uplink {state.get('uplink')}"
+                f"{when} a new id took {took:.1f} s: acknowledged {self.acked}, sent"
+                f" {self.feed.sent}, uplink {state.get('uplink')}"
             )
+
+    def settle(self, lost=None) -> Verdict:
+        """The faults have stopped: measure the time of a new id, drain, and judge the landing.
+
+        The verdict replaces that of an earlier call, since both are about the whole landing.
+        """
+        self.new_id()
         feeds = [f for f in (self.feed, self.poster) if f is not None]
         for each in feeds:
             each.pause()

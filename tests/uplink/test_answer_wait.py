@@ -1,0 +1,69 @@
+"""An answer that never comes is given up soon where answers were quick."""
+
+import contextlib
+import socket
+import threading
+
+from edged.uplink.answer_wait import WAIT_S_MIN, AnswerWait
+from edged.uplink.client import CollectorClient
+from edged.uplink.tasks import NoReply, Reply
+
+ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
+
+
+def test_the_wait_follows_the_slowest_recent_answer_within_its_bounds():
+    wait = AnswerWait(30)
+    assert wait.seconds == 30
+    wait.answered(0.01)
+    assert wait.seconds == WAIT_S_MIN
+    wait.answered(1)
+    assert wait.seconds == 10
+    wait.answered(20)
+    assert wait.seconds == 30
+    for _ in range(40):
+        wait.answered(0.01)
+    assert wait.seconds == WAIT_S_MIN
+    wait.failed()
+    assert wait.seconds == 30
+
+
+def test_a_lost_answer_after_a_quick_one_does_not_hold_the_sender_for_its_whole_timeout():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def answer_once():
+            peer, _ = listener.accept()
+            with peer:
+                peer.recv(1 << 16)
+                peer.sendall(ANSWER)
+                with contextlib.suppress(OSError):
+                    while peer.recv(1 << 16):  # and no further answer
+                        pass
+
+        server = threading.Thread(target=answer_once)
+        server.start()
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        client = CollectorClient(url, {}, None, timeout_s=3600)
+        assert client.post_pages(b"page") == Reply(200, {}, 4)
+        assert isinstance(client.post_pages(b"page"), NoReply)
+        server.join()
+
+
+def test_an_answer_that_closes_the_connection_is_an_answer():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def answer():
+            for _ in range(2):
+                peer, _ = listener.accept()
+                with peer:
+                    peer.recv(1 << 16)
+                    peer.sendall(ANSWER.replace(b"OK\r\n", b"OK\r\nConnection: close\r\n"))
+                    while peer.recv(1 << 16):
+                        pass
+
+        server = threading.Thread(target=answer)
+        server.start()
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        client = CollectorClient(url, {}, None, timeout_s=3600)
+        for _ in range(2):
+            assert client.post_pages(b"page") == Reply(200, {}, 4)
+        server.join()
