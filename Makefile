@@ -8,7 +8,7 @@ LOCK   = $(shell $(BIN)/python -c 'import sys; print("py%d%d" % sys.version_info
 # Tests spend half of their time waiting for processes and sockets: one worker more than cores.
 PROCESSES ?= $(shell echo $$(($$(nproc) + 1)))
 
-.PHONY: help setup packages cuda demo test faults faults-long check format compile bench deb install system walk lock clean
+.PHONY: help setup packages cuda demo test soak faults faults-long check format compile bench deb install system walk lock clean
 
 help: ## show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -54,6 +54,7 @@ bench: $(READY) ## the benchmarks of the README
 	@$(BIN)/edged bench energy --json build/bench/energy.json --plot build/bench/energy.png
 	@$(BIN)/edged bench idle --json build/bench/idle.json
 	@$(BIN)/edged bench spark --json build/bench/spark.json
+	@$(BIN)/edged bench durability --json build/bench/durability.json
 	@$(BIN)/edged bench join --json build/bench/join.json --plot build/bench/join.png
 
 faults: $(READY) ## break a whole system in every way and count what is lost (as root; 12 minutes)
@@ -63,6 +64,10 @@ faults: $(READY) ## break a whole system in every way and count what is lost (as
 faults-long: $(READY) ## the same again and again with other seeds (four hours)
 	@bash deploy/test_packages.sh faults
 	@$(BIN)/python -m tests.campaign --minutes 240 --json build/faults.json $(FAULTS_ARGS)
+
+soak: $(READY) ## half an hour of steady load: memory, descriptors, threads and files stay flat
+	@mkdir -p build
+	@$(BIN)/edged bench soak --json build/soak.json --plot build/soak.png
 
 deb: $(READY) ## build the Debian package
 	@deploy/debian/build.sh $(VENV)
