@@ -8,10 +8,10 @@ LOCK   = $(shell $(BIN)/python -c 'import sys; print("py%d%d" % sys.version_info
 # Tests spend half of their time waiting for processes and sockets: one worker more than cores.
 PROCESSES ?= $(shell echo $$(($$(nproc) + 1)))
 
-.PHONY: help setup packages cuda demo test soak faults faults-long check format compile bench deb install system walk lock clean
+.PHONY: help setup packages cuda demo test test-whole soak faults faults-long check format compile bench deb install system walk lock clean
 
 help: ## show this list
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
 
 setup: $(READY) ## make the environment and compile the kernels
 $(READY): pyproject.toml $(wildcard requirements/py???.txt) deploy/setup.sh
@@ -30,9 +30,14 @@ demo: $(READY) ## run the main job on a real wind farm's records
 	@bash deploy/java.sh
 	@$(BIN)/edged demo
 
+# Hundreds of processes import the same modules: compiled once.
+test test-whole: export PYTHONDONTWRITEBYTECODE =
 test: packages $(READY) $(CUDA) ## run all tests
 	@[ build/spark.jsa -nt $(READY) ] || $(BIN)/python -m tests.spark.jvm
 	@$(BIN)/python -m pytest -n $(PROCESSES) --dist loadgroup --no-loadscope-reorder $(PYTEST_ARGS)
+
+test-whole: ## run all tests, and their campaigns whole
+	@$(MAKE) test PYTEST_ARGS="--whole $(PYTEST_ARGS)"
 
 check: $(READY) ## format, lint, types, import rules
 	@$(BIN)/ruff format --check .

@@ -19,6 +19,7 @@ Reference: packaging.python.org, "Entry points specification".
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.metadata
 import pkgutil
@@ -155,6 +156,7 @@ class Registry(Mapping[str, T], Generic[T]):
         return ""
 
 
+@functools.cache  # it reads files, and every kind that edged has asks for the same one
 def _version(distribution: str) -> str:
     try:
         return importlib.metadata.version(distribution)

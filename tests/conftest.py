@@ -1,20 +1,20 @@
 """Settings of all tests.
 
-Hypothesis has no deadline, since machines that run tests are busy.  `--no-skips`, for CI, fails a
-run in which a test was skipped.  With several workers (`pytest -n 3 --dist loadgroup`) whole files
+Hypothesis has no deadline, since machines that run tests are busy.  `--whole` runs campaigns whole,
+of which a run does a slice otherwise (`tests/whole.py`).  `--no-skips`, for CI, fails a run in
+which a test was skipped.  With several workers (`pytest -n 3 --dist loadgroup`) whole files
 are distributed, because expensive fixtures are made once a file; the tests of the shared Spark
 session stay in one worker, and the longest files start first.
 """
+
+import os
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from kernels import registry
+from tests import whole
 from tests.spark import jvm
-
-settings.register_profile("edged", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("edged")
-
 
 LONGEST = (
     "tests/system/test_spark_kills.py",
@@ -67,12 +67,33 @@ def quick_jvms(tmp_path_factory):
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def ready_kernels():
+    """The machine code of all kernels that the tests import, from the cache.
+
+    A kernel that is called before is compiled anew for the call's types, as numba spells these.
+    """
+    for row in registry.KERNELS.values():
+        for signature in row.signatures if row.device == "cpu" else ():
+            row.dispatcher.compile(signature)
+
+
 def pytest_addoption(parser):
     parser.addoption("--no-skips", action="store_true", help="fail where a test was skipped")
+    parser.addoption("--whole", action="store_true", help="run campaigns whole, not a slice")
 
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "xdist_group(name): tests of one group share a process")
+    if config.getoption("--whole"):
+        os.environ[whole.WHOLE] = "1"
+    settings.register_profile(
+        "edged",
+        deadline=None,
+        max_examples=whole.examples(100),
+        suppress_health_check=[HealthCheck.too_slow],
+    )
+    settings.load_profile("edged")
     if config.getoption("--no-skips"):
         config.pluginmanager.register(NoSkips())
     if not hasattr(config, "workerinput"):

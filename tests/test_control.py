@@ -37,6 +37,7 @@ from tests.beat.loop import Loop, batch, now_us
 from tests.beat.support import changed, copy_job, join_job
 from tests.beat.test_changes import at, free_port
 from tests.beat.test_heart_daemon import switches
+from tests.whole import examples
 
 
 @pytest.fixture(scope="module")
@@ -122,7 +123,7 @@ KEYS = st.sampled_from(
 )  # fmt: skip
 
 
-@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(300), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data(), more=st.dictionaries(KEYS, VALUES))
 def test_any_request_is_answered_or_refused(still, data, more):
     commands = DoorCommands(still.parts, None, None, still.stop)

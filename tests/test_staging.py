@@ -17,6 +17,7 @@ from edged.data.flow import WATERMARK_MIN_US
 from edged.data.schema import BOOL, FLOAT64, INT16, INT64, STRING, TIMESTAMP, Field, Schema
 from edged.data.staging import CLOCK_SANE_US, Chunks, Producers, Staging
 from kernels.cpu import staging as kernels
+from tests.whole import examples
 
 NOW_US = 1_800_000_000_000_000
 HOUR_US = 3_600_000_000
@@ -125,7 +126,7 @@ class Model(RuleBasedStateMachine):
             assert rows.to_arrow() == copy
 
 
-Model.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+Model.TestCase.settings = settings(max_examples=examples(60), stateful_step_count=40, deadline=None)
 TestModel = Model.TestCase
 
 
@@ -276,7 +277,7 @@ class TestChunks:
         assert Chunks.of(0, 1, np.empty(0, np.int64)).rows == 0
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(
     st.integers(0, 30), st.integers(0, 30), st.integers(0, 5), st.lists(st.integers(0, 39)),
     st.booleans(), st.booleans(),

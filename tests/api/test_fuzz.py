@@ -31,9 +31,10 @@ from urllib3.connectionpool import HTTPConnectionPool
 
 from api.app import routes
 from tests.api.support import READINGS, check_texts, small
+from tests.whole import count
 
-EXAMPLES = 200
-CHAINS, STEPS = 40, 15
+EXAMPLES = count(30, 200)
+CHAINS, STEPS = count(8, 40), 15
 OF_JOBS = ["validate_job", "put_job", "job", "pause_job", "resume_job", "drain_job", "delete_job",
            "operation", "streams", "stream", "send_tuples"]  # fmt: skip
 JOBS, NAMES = "http://localhost/v1/jobs", ("extra", "other")

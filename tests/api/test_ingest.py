@@ -25,6 +25,7 @@ from edged.data.schema import Schema
 from edged.pages.read import read_page
 from edged.store import Store
 from tests.api.support import READINGS, Api, Daemon, both, until
+from tests.whole import examples
 
 UTC = datetime.timezone.utc
 SCHEMA = pa.schema(
@@ -81,7 +82,7 @@ def arrow(rows, schema=SCHEMA, **options):
 
 
 @given(ROWS)
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_rows_come_in_as_they_were_written(rows):
     for body, kind in ((ndjson(rows), NDJSON), (in_csv(rows), CSV), (arrow(rows), ARROW)):
         batch = decode(body, kind, SCHEMA)
@@ -142,7 +143,7 @@ def test_what_is_wrong_is_named_with_its_place(kind, body, where):
 @example(b'{"id": 1e400, "time": "2026-11-21T09:00:00Z"}', NDJSON)
 @example(b"\xff\xff\xff\xff\xff\xff\xff\x7f", ARROW)
 @example(b"\xff\xff\xff\xff\x10\0\0\0" + b"\xff" * 16, ARROW)
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 def test_any_bytes_are_rows_or_a_problem(body, kind):
     try:
         assert decode(body, kind, SCHEMA).schema == SCHEMA
@@ -151,7 +152,7 @@ def test_any_bytes_are_rows_or_a_problem(body, kind):
 
 
 @given(ROWS, st.data())
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 def test_damaged_arrow_is_rows_or_a_problem(rows, data):
     body = bytearray(arrow(rows))
     for _ in range(data.draw(st.integers(1, 3))):

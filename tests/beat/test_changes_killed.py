@@ -19,8 +19,9 @@ from tests.beat.loop import batch
 from tests.beat.support import Daemon, changed, copy_job, plain
 from tests.beat.test_changes import QUICK, renamed
 from tests.system.support import say, seed
+from tests.whole import count
 
-KILLS = 6
+KILLS = count(3, 6)
 SCHEMA = parse_job(copy_job()).streams["r"].schema
 
 

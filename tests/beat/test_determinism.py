@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.beat.support import T0, Live, stream
+from tests.whole import examples
 
 GRAPH = {
     "name": "graph",
@@ -89,7 +90,7 @@ rows_strategy = st.lists(
 )
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(left=rows_strategy, right=rows_strategy, rng=st.randoms(use_true_random=False))
 def test_results_do_not_depend_on_batch_sizes_or_interleaving_within_the_lateness(left, right, rng):
     queues = {

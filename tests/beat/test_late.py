@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.beat.support import SECOND, T0, Live, copy_job, join_job
+from tests.whole import examples
 
 
 def naive(beats, lateness):
@@ -40,7 +41,7 @@ beats_strategy = st.lists(
 
 
 @pytest.mark.parametrize("choice", ["drop", "process", "dead_letter"])
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(beats=beats_strategy, lateness=st.sampled_from([0, 1, 100, 2000]))
 def test_late_rows_are_counted_exactly_and_go_where_the_job_says(choice, beats, lateness):
     on_time, late = naive(beats, lateness)

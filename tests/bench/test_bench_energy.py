@@ -31,6 +31,7 @@ from edged.bench.energy_service import load
 from edged.errors import ConfigError
 from edged.simulate.device import SimulatedDevice
 from governors.work import RaceCost
+from tests.whole import examples
 
 SERVICE = load()
 NANO = paper_nano()
@@ -126,7 +127,7 @@ class TestFixedBatches:
     COST = RaceCost(cycles=2e6, cycles_per_unit=400.0, stall_us_per_unit=0.05, cores=4.0)
     HZ = 1_224_000_000
 
-    @settings(max_examples=30, deadline=None)
+    @settings(max_examples=examples(30), deadline=None)
     @given(st.floats(100, 300_000), st.integers(100, 100_000))
     def test_power_is_that_of_the_closed_form(self, rate, batch):
         race_us = 1e6 * (2e6 + 400 * batch) / self.HZ + 0.05 * batch
@@ -189,7 +190,7 @@ class TestTheAuthorsProgram:
     def test_race_clocks_are_those_of_the_settings(self, rate, index):
         assert energy_ecojoin.race_hz(rate) == NANO.clusters[0].table_hz[index - 1]
 
-    @settings(max_examples=20, deadline=None)
+    @settings(max_examples=examples(20), deadline=None)
     @given(st.integers(1_000, 200_000), st.floats(0.05, 2))
     def test_a_round_is_a_race_spinning_and_sleep(self, rate, seconds):
         device, hz = SimulatedDevice(NANO), 1_428_000_000

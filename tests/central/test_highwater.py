@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from edged.central import highwater
 from edged.central.highwater import HEAD_BYTES, SLOT_BYTES, DeviceRecords, HighWater
 from edged.errors import CentralError
+from tests.whole import examples
 
 DEVICE = 0xABC
 
@@ -82,7 +83,7 @@ def test_a_missing_record_is_rebuilt_from_the_rows(tmp_path):
     assert high(records(tmp_path)) == (42, 6)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(st.data())
 def test_a_record_with_any_flipped_bit_is_never_behind(tmp_path_factory, data):
     path = tmp_path_factory.mktemp("records")

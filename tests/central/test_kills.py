@@ -16,6 +16,9 @@ from tests.central.support import (
     landed_pages,
     make_page,
 )
+from tests.whole import count
+
+KILLS, KILLS_BESIDE = count((6, 3), (20, 8))
 
 
 def until(done):
@@ -27,7 +30,7 @@ def until(done):
 
 
 def test_killed_at_random_moments_it_loses_and_repeats_nothing(tmp_path):
-    """Devices send and resend until acked, while the collector is killed 20 times."""
+    """Devices send and resend until acked, while the collector is killed."""
     rng = random.Random(20)
     collector = Collector(tmp_path, 0, "--segment-bytes", "20000")
     port = collector.port
@@ -56,7 +59,7 @@ def test_killed_at_random_moments_it_loses_and_repeats_nothing(tmp_path):
     threads = [threading.Thread(target=run, args=(i,)) for i in range(3)]
     for t in threads:
         t.start()
-    for kill in range(20):
+    for kill in range(KILLS):
         if kill % 4 == 0:  # however slow the machine is, some lives acknowledge pages
             before = list(acked)
             until(lambda before=before: acked != before)
@@ -82,7 +85,7 @@ def test_two_collectors_share_a_landing_while_one_is_killed(tmp_path):
     with Device(steady) as a:
         a.register()
         acked = 0
-        for _ in range(8):
+        for _ in range(KILLS_BESIDE):
             with Device(shaky) as b:
                 end = time.monotonic() + rng.uniform(0.02, 0.1)
                 killer = threading.Timer(rng.uniform(0.02, 0.1), shaky.process.send_signal, [9])

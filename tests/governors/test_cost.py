@@ -19,6 +19,7 @@ from governors.schedutil import Schedutil, Utilisation
 from governors.tariff import Gating, RadioPrice, Sleep
 from governors.work import Dial, RaceCost, Work
 from tests.governors.plant import TARIFFS, dials
+from tests.whole import examples
 
 TABLE = (400_000_000, 800_000_000, 1_200_000_000)
 GPU = (300_000_000, 600_000_000)
@@ -133,7 +134,7 @@ works = st.builds(
 )  # fmt: skip
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(work=works, write_j=st.floats(0, 1e-3))
 def test_a_plan_is_the_best_of_an_exhaustive_search(work, write_j):
     model = CostModel(Flat())
@@ -216,7 +217,7 @@ def test_a_rate_that_jitters_changes_the_plan_once_at_most(jitter):
     assert sum(a is not b for a, b in itertools.pairwise(plans)) <= 1
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(
     units=st.floats(1, 1e6), left_us=st.floats(1, 1e6), room=st.floats(0, 2),
     cost=st.builds(RaceCost, st.floats(0, 1e6), st.floats(1, 2000), st.floats(0, 500)),

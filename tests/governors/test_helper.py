@@ -30,6 +30,7 @@ from governors.sysfs import Absent, Sysfs
 from tests.governors.helping import DEADLINE_S, Running, Unprivileged, ask, poll, running, snapshot
 from tests.governors.owning import ROOM, end, limits
 from tests.governors.trees import BOARDS, CPU, Kernel, plant
+from tests.whole import examples
 
 
 @pytest.fixture(scope="module")
@@ -199,7 +200,7 @@ def allow_lists(tmp_path_factory):
 
 
 class TestTheAllowList:
-    @settings(max_examples=150)
+    @settings(max_examples=examples(150))
     @given(
         board=st.sampled_from(sorted(BOARDS)),
         request_=st.recursive(
@@ -218,7 +219,7 @@ class TestTheAllowList:
         assert allowed.answer(request_).keys() <= {"refused", "ok"}
         assert limits(Sysfs(root)) == before
 
-    @settings(max_examples=50)
+    @settings(max_examples=examples(50))
     @given(data=st.data())
     def test_only_a_knobs_values_reach_its_files(self, allow_lists, data):
         root, allowed = allow_lists[data.draw(st.sampled_from(["orin-nano-r36", "x86-amd-pstate"]))]

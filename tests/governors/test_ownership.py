@@ -13,6 +13,7 @@ from governors.errors import ActuatorError, NotPermitted, TakenOver
 from governors.sysfs import Denied
 from tests.governors.owning import MHZ, Bench, knobs_of, limits
 from tests.governors.trees import CONTROLLED, CPU, Kernel, plant
+from tests.whole import examples
 
 
 class TestPinning:
@@ -64,7 +65,7 @@ class TestPinning:
             ours.pin(bench.knob, 729_600_000)
             assert (wrote, bench.sysfs.writes) == (1, 1)  # the minimum stood there already
 
-    @settings(max_examples=40)
+    @settings(max_examples=examples(40))
     @given(st.lists(st.tuples(*[st.integers(0, 3_000_000_000)] * 2), max_size=6))
     def test_whatever_is_asked_for_the_kernel_never_refuses_and_all_comes_back(
         self, tmp_path_factory, asked

@@ -13,6 +13,7 @@ from governors.policies.base import Act, ClockSetting, Decision, PolicyError
 from governors.policies.combined import Combined
 from governors.policies.running import Running
 from tests.governors.plant import TARIFFS, Plant
+from tests.whole import examples
 
 IDLE = TARIFFS["orin-nano"].idle_watts
 FIXED_MHZ = (960.0, 1344.0)
@@ -47,7 +48,7 @@ def driven(found: Plant, beats: int = 40) -> Plant:
     return found
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(given_answers=st.lists(answers, min_size=1, max_size=4))
 def test_one_answer_is_never_less_strict_than_any_of_those_it_is_made_of(given_answers):
     board = plant()

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from governors.policies.base import Battery, PolicyError
 from governors.policies.energy_budget import CLOCK_US, DAY_US, HOLD_US, Undervoltage
 from tests.governors.plant import TARIFFS, Plant
+from tests.whole import examples
 
 HOUR_US = 3_600_000_000
 IDLE = TARIFFS["orin-nano"].idle_watts
@@ -35,7 +36,7 @@ def load(plant, loads, until_us):
     plant.spend(max(0, until_us - plant.at_us), IDLE)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(arrivals=beats, more=st.floats(0.001, 2.0), left=st.floats(0, 1))
 def test_a_day_s_budget_is_never_overspent_whatever_arrives(arrivals, more, left):
     # ten minutes before midnight: the budget of the rest of the day
@@ -59,7 +60,7 @@ def test_a_day_s_budget_is_never_overspent_whatever_arrives(arrivals, more, left
     assert plant.done + plant.waiting <= sum(u for u, _ in arrivals) + 1
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(arrivals=beats, more=st.floats(0.01, 1.0))
 def test_a_battery_lasts_until_the_time_that_was_asked_for(arrivals, more):
     until_us = 1_800_000_000
@@ -95,7 +96,7 @@ def test_a_battery_without_a_gauge_lasts_too_and_is_full_again_after_its_end(loa
     assert plant.running.policy.budget(seen).left_j == pytest.approx(held_j, rel=1e-3)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(loads=loads, more=st.floats(0.01, 1.0), reserve=st.floats(0.0, 0.9))
 def test_of_what_a_battery_held_the_reserve_is_there_at_the_end(loads, more, reserve):
     until_us = 1_800_000_000
@@ -107,7 +108,7 @@ def test_of_what_a_battery_held_the_reserve_is_there_at_the_end(loads, more, res
     assert held_j - plant.energy_at(until_us) >= (reserve - 1e-6) * held_j
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(
     loads=loads,
     before_us=st.integers(1_000_000, 3 * HOUR_US),
@@ -163,7 +164,7 @@ def test_no_day_of_many_is_overspent_and_nothing_is_dropped(loads, more, start_s
     assert plant.energy_at(first_us) <= daily_j * first_us / DAY_US * (1 + 1e-6)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(
     moves=st.lists(
         st.tuples(st.floats(0, 1e6), st.integers(1, 3600), st.floats(-500, 500), st.booleans()),

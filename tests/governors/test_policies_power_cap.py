@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from governors.policies.base import PolicyError
 from tests.governors.plant import TARIFFS, Plant
+from tests.whole import examples
 
 beats = st.lists(
     st.tuples(st.floats(0, 2e6), st.integers(1_000, 1_500_000)), min_size=1, max_size=40
@@ -17,7 +18,7 @@ beats = st.lists(
 boards = st.sampled_from(sorted(TARIFFS))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     board=boards,
     arrivals=beats,
@@ -39,7 +40,7 @@ def test_no_window_ever_draws_more_than_the_cap_whatever_arrives_and_the_kernel_
     assert plant.done + plant.waiting == pytest.approx(sum(u for u, _ in arrivals))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(board=boards, arrivals=beats)
 def test_a_cap_that_is_never_reached_costs_no_latency_and_no_throughput(board, arrivals):
     plant = Plant(board, "power_cap", {"watts": 1000.0}, left_share=1.0)
@@ -160,7 +161,7 @@ def test_a_window_too_short_for_one_beat_is_said_to_be_just_that():
     assert "a beat takes over 0.001 J" in decision.reason
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(jitter=st.lists(st.floats(0.97, 1.03), min_size=50, max_size=50), over=st.floats(0.05, 0.6))
 def test_the_wait_does_not_flap_under_a_rate_that_jitters(jitter, over):
     cap = TARIFFS["orin-nano"].idle_watts + over

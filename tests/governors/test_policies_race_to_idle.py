@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from governors.policies.base import Act, ClockSetting, PolicyError, find_policy, load_all
 from governors.work import Dial, RaceCost
 from tests.governors.plant import TARIFFS, Plant, dials
+from tests.whole import examples
 
 COMPUTING = RaceCost(cycles=0, cycles_per_unit=300.0, cores=4.0)
 WAITING = RaceCost(cycles=0, cycles_per_unit=300.0, stall_us_per_unit=2.0, cores=4.0)
@@ -123,7 +124,7 @@ class TestEveryPolicy:
         with pytest.raises(PolicyError, match="unknown setting"):
             Plant("orin-nano", "hands_off", {"watts": 3})
 
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=examples(60), deadline=None)
     @given(
         name=st.sampled_from(sorted(NAMES)),
         board=st.sampled_from(sorted(TARIFFS)),

@@ -14,6 +14,7 @@ from governors.curve import CalibrationCurve, CurvePoint
 from governors.energy import Provenance
 from governors.schedutil import Schedutil, Utilisation
 from tests.governors.plant import MODELS, TARIFFS
+from tests.whole import examples
 
 TABLE = tuple(hz * 100_000_000 for hz in range(2, 16))
 
@@ -32,7 +33,7 @@ def stepwise(cycles: float, stall_us: float, u: float, estimate: float) -> tuple
     return spent, u
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(ms=st.floats(1, 800), stall=st.floats(0, 0.9), u=st.floats(0, 1), estimate=st.floats(0, 1))
 def test_a_race_meets_the_clocks_that_small_steps_find(ms, stall, u, estimate):
     cycles, stall_us = (1 - stall) * ms * 1e3 * 1500, stall * ms * 1e3

@@ -21,6 +21,7 @@ from governors.simulated.layout import EMC_CAP
 from governors.sysfs import Absent, Busy, Denied, KernelRefused, Sysfs
 from tests.governors import trees
 from tests.governors.simulated import GPU, POLICY, SECOND, pinned
+from tests.whole import examples
 
 
 @pytest.fixture
@@ -147,7 +148,7 @@ def test_userspace_opens_setspeed_and_performance_goes_to_the_maximum(orin):
     assert orin.sysfs.read_int(f"{POLICY}/scaling_cur_freq") == 1_344_000
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(40), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(
         st.tuples(
@@ -174,7 +175,7 @@ def test_whatever_is_written_the_clock_stays_in_the_table_and_inside_the_limits(
         assert low <= now <= high or not any(low <= hz <= high for hz in table)
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(st.lists(st.tuples(st.sampled_from(["min", "max"]), st.integers(115_200, 1_728_000))))
 def test_limits_are_taken_and_refused_as_by_a_plain_twin(tmp_path_factory, writes):
     root = tmp_path_factory.mktemp("twins")

@@ -15,6 +15,7 @@ from governors.simulated.kernel import open_root
 from governors.simulated.layout import RAPL_RANGE_UJ
 from governors.sysfs import SysfsError
 from tests.governors.simulated import SECOND, pinned
+from tests.whole import examples
 
 
 @pytest.fixture
@@ -49,7 +50,7 @@ works = st.lists(
 )  # fmt: skip
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(works, st.sampled_from(["orin-nano", "agx-orin", "jetson-nano", "generic-x86"]))
 def test_readings_without_noise_integrate_to_the_models_energy(tmp_path_factory, steps, name):
     """Each reading is a mean over its time: what it is off by is its steps of 8 mV and 40 uV."""

@@ -9,6 +9,7 @@ from governors.simulated import clocks
 from governors.simulated.board import Background, BoardWork, SimulatedBoard
 from governors.simulated.layout import EMC_CAP
 from tests.governors.simulated import GPU, SECOND, pinned
+from tests.whole import examples
 
 
 def service_us(board, cycles, memory_bytes=0.0, cores=0.0):
@@ -23,7 +24,7 @@ def orin(tmp_path):
 
 
 @given(st.sampled_from([115_200, 729_600, 1_344_000]), st.floats(1e5, 1e9), st.integers(1, 6))
-@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(20), suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_service_time_is_cycles_over_clock_and_bytes_over_bandwidth(orin, khz, cycles, cores):
     pinned(orin, khz)
     expected = cycles / cores / (khz * 1e3) * 1e6

@@ -17,6 +17,7 @@ from edged.documents import reader as doc
 from edged.errors import JobError
 from edged.job.plan import faults, load_job, parse_job, warnings
 from edged.job.state_carryover import compare
+from tests.whole import examples
 
 TOML = textwrap.dedent(
     """
@@ -278,7 +279,7 @@ leaves = st.sampled_from(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(leaves, json_values)
 def test_no_value_anywhere_is_answered_with_anything_but_a_job_error(path, value):
     for fault in faults(changed(path, value)):
@@ -286,7 +287,7 @@ def test_no_value_anywhere_is_answered_with_anything_but_a_job_error(path, value
         assert fault.path
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(
     st.dictionaries(
         st.from_regex(r"[a-z_][a-z0-9_]{0,9}", fullmatch=True),

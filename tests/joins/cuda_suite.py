@@ -38,6 +38,7 @@ from tests.joins.support import (
 )
 from tests.naive import cuda as naive
 from tests.operators.test_interval_join import cases, found
+from tests.whole import count
 
 SMALL = gpu.SIMULATED
 if SMALL:
@@ -57,7 +58,7 @@ SLOW = {Phase.shrink, Phase.explain}
 def examples(simulated, real=100):
     """How often a property is tried.  The simulator is too slow to search for a smaller failure."""
     return settings(
-        max_examples=simulated if SMALL else real,
+        max_examples=count(max(2, simulated // 2), simulated) if SMALL else real,
         phases=[phase for phase in Phase if phase not in SLOW or not SMALL],
         deadline=None,
         suppress_health_check=list(HealthCheck),

@@ -37,6 +37,7 @@ from tests.joins.support import (
     streams,
 )
 from tests.operators.test_interval_join import cases, found, parse
+from tests.whole import examples
 
 ALL = members("cpu")
 ORDERED = members("cpu", ordered=True)
@@ -49,14 +50,14 @@ CUTS = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)), max_size=9)
 
 
 @every_member
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(streams())
 def test_the_pairs_are_the_twins(member, stream):
     check(member, stream)
 
 
 @every_member
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(streams(late=True))
 def test_late_rows_meet_what_the_law_of_the_family_says(member, stream):
     check(member, stream)
@@ -84,42 +85,42 @@ def test_late_rows_of_one_beat_meet_each_other(member):
 
 
 @every_member
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(streams(late=True))
 def test_what_is_held_is_what_may_still_match(member, stream):
     check_windows(member, stream)
 
 
 @every_member
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(streams(ends=False), CUTS)
 def test_the_beats_do_not_change_the_pairs(member, stream, cuts):
     check_cuts(member, stream, cuts)
 
 
 @every_member
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(extreme_streams())
 def test_times_at_the_ends_of_int64_neither_overflow_nor_match_wrongly(member, stream):
     check(member, stream)
 
 
 @every_member
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(streams(late=True), st.integers(0, 80))
 def test_every_counter_wraps_around_unnoticed(member, stream, short):
     check(member, stream, start=2**32 - 1 - short)
 
 
 @every_member
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(streams(late=True, max_rows=150), st.sampled_from([0, 2**32 - 50]))
 def test_threads_do_not_change_the_pairs(member, stream, start):
     check_threads(member, stream, start=start)
 
 
 @every_member
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(streams(late=True, max_rows=150), st.lists(st.integers(0, 5), max_size=9))
 def test_threads_may_come_and_go_between_beats(member, stream, counts):
     pools = {count: Workers(count) for count in set(counts) - {0}}
@@ -131,7 +132,7 @@ def test_threads_may_come_and_go_between_beats(member, stream, counts):
 
 
 @every_member
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(streams(late=True), st.data())
 def test_members_give_over_to_each_other_in_mid_run(member, stream, data):
     to = st.sampled_from([None, *ALL])
@@ -142,7 +143,7 @@ def test_members_give_over_to_each_other_in_mid_run(member, stream, data):
 @pytest.mark.parametrize(
     "pair", list(permutations(ORDERED, 2)), ids=lambda p: f"{p[0].name}-{p[1].name}"
 )
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(stream=streams(late=True, max_rows=80), workers=st.sampled_from([1, 4]))
 def test_ordered_members_answer_alike_to_the_last_pair(pair, stream, workers):
     pool = Workers(workers)
@@ -253,7 +254,7 @@ def test_a_side_that_meets_nobody_is_let_go_of_all_the_same(member):
 
 
 @every_member
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(case=cases(late=False))
 def test_keys_of_every_kind_are_compared_where_their_hash_does_not_decide(member, case):
     join = operator_on(member, case.plan)
@@ -264,7 +265,7 @@ def test_keys_of_every_kind_are_compared_where_their_hash_does_not_decide(member
 
 
 @every_ordered
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(case=cases(late=True), at=st.lists(st.sampled_from([None, *(m.name for m in ORDERED)])))
 def test_a_running_operator_switches_between_kernels_byte_for_byte(member, case, at):
     class Switching(interval_join.IntervalJoin):
@@ -283,7 +284,7 @@ def test_a_running_operator_switches_between_kernels_byte_for_byte(member, case,
 
 
 @every_ordered
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(case=cases(late=True))
 def test_what_is_saved_does_not_depend_on_the_kernel(member, case):
     joins = [operator_on(m, case.plan) for m in (None, member)]

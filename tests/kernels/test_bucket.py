@@ -16,6 +16,7 @@ from edged.joins._tables import Table
 from kernels.cpu import bucket, bucket_table
 from kernels.cpu.rings import AHEAD
 from tests.naive import bucket as naive
+from tests.whole import examples
 
 RECORD = np.dtype([("time", "i8"), ("tag", "u4"), ("row", "u4")])
 NO_KEYS = np.zeros((0, 5), np.int64)
@@ -118,7 +119,7 @@ def decode(table):
     return {b: sorted(entries) for b, entries in buckets.items() if entries}, used
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.lists(ROWS, max_size=4), st.sampled_from([0, 2]))
 def test_building_puts_every_record_into_its_bucket(batches, bits):
     pair = Pair(bits)
@@ -160,7 +161,7 @@ def test_lanes_that_race_for_long_lose_nothing(keys):
     assert bucket_table.count(table.row, MIN) == n
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(st.lists(ROWS, max_size=3), st.lists(st.integers(0, 63)), st.integers(0, 45))
 def test_cleaning_takes_invalid_entries_out_of_marked_buckets_alone(batches, marks, bound):
     pair = Pair()
@@ -177,7 +178,7 @@ def test_cleaning_takes_invalid_entries_out_of_marked_buckets_alone(batches, mar
         marked = pair.marked()
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(
     ROWS,
     ROWS,
@@ -233,7 +234,7 @@ def test_many_partners_out_of_order_are_sorted():
     assert out[1, : counts[0]].tolist() == list(range(590, -1, -1))
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(ROWS, st.integers(0, 45), st.sampled_from([0, 1, 3]))
 def test_a_new_table_has_the_valid_entries_in_its_own_buckets(rows, bound, bits):
     pair, new = Pair(1), Pair(bits)
@@ -246,7 +247,7 @@ def test_a_new_table_has_the_valid_entries_in_its_own_buckets(rows, bound, bits)
     new.check()
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(ROWS, st.integers(0, 45))
 def test_the_live_rows_are_known(rows, bound):
     pair = Pair()
@@ -274,7 +275,7 @@ def test_a_bucket_that_nobody_probes_is_marked_when_it_deepens():
         max_size=4,
     )
 )
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 def test_segments_are_written_where_the_prefix_sum_says(segments):
     lanes = [segments[:2], segments[2:]]
     expected = naive.write(lanes)

@@ -20,6 +20,7 @@ from kernels.cpu import chain, chunk, probe, rings, team
 from tests.eager import team_of
 from tests.kernels.chain_model import Model, tag_of
 from tests.naive import chain as naive
+from tests.whole import examples
 
 ROWS = st.lists(
     st.tuples(st.integers(0, 40), st.integers(0, 5), st.sampled_from([0, 1, 63])), max_size=60
@@ -73,7 +74,7 @@ def test_pointing_tells_where_records_are_and_which_partitions_lack_room(rows, s
     assert (table[:, rings.RING.batch] == (1 << 20) + 16 * (counts.cumsum() - counts)).all()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.lists(st.tuples(ROWS, ROWS, st.integers(0, 40)), max_size=4), st.booleans())
 def test_pairs_and_their_order_are_the_twins_also_after_growth(beats, grow):
     model = Model(3, 9)
@@ -84,7 +85,7 @@ def test_pairs_and_their_order_are_the_twins_also_after_growth(beats, grow):
             model.grow()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(st.tuples(ROWS, ROWS), max_size=4), st.integers(0, 90))
 def test_positions_are_numbered_anew_before_they_reach_their_limit(beats, short):
     model = Model(5, 5, start=rings.POSITION_MAX - 1 - short)
@@ -136,7 +137,7 @@ def test_a_full_output_is_grown_and_no_pair_is_lost_or_repeated(workers, row_us,
     assert again == more
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(
     st.lists(st.tuples(ROWS, ROWS), min_size=1, max_size=3),
     st.integers(1, 40),
@@ -158,7 +159,7 @@ def test_chunks_with_many_pairs_over_several_partitions(spread):
         assert found == expected
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(st.integers(0, 2**32), st.sampled_from([1, 3, 64]), st.integers(0, 30), st.booleans())
 def test_both_ways_find_the_same_in_beats_of_hundreds(seed, partitions, jitter, late):
     rng, ways, state = np.random.default_rng(seed), [], []
@@ -190,7 +191,7 @@ def test_both_ways_find_the_same_in_beats_of_hundreds(seed, partitions, jitter, 
     assert state[0] == state[1]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(
     st.integers(0, 2**32),
     st.integers(1, 4),
@@ -214,7 +215,7 @@ def test_records_that_share_a_walk_have_the_pairs_of_their_own_windows(seed, key
 EXTREME = [-(2**63), -(2**63) + 9, -(2**62), -(2**61), -1, 0, 2**61 - 1, 2**61, 2**62, 2**63 - 1]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(
     st.lists(
         st.lists(st.tuples(st.sampled_from(EXTREME), st.integers(0, 2), st.just(9)), max_size=12),
@@ -292,7 +293,7 @@ def test_a_log_that_is_just_long_enough_and_just_not(spare):
         assert found == [(8 * beat + key, row) for key in keys for row in numbers[key]]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.integers(0, 2**32), st.sampled_from([1, 3]), st.sampled_from([None, 1]))
 def test_chunks_one_after_the_other_have_pairs_of_their_own(seed, spread, room):
     """Several chunks a pass and several passes, with few partners each."""
@@ -344,7 +345,7 @@ def test_the_disorder_of_a_stray_row_is_forgotten_once_it_has_left():
     assert table[0, [rings.RING.disorder_old, rings.RING.disorder_new]].max() == 0
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(ROWS, st.integers(0, 40), st.sampled_from([0, 2**32 - 30]))
 def test_the_live_rows_and_the_oldest_of_them_are_known(rows, mark, base):
     model = Model(0, 0)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from kernels.cpu import rings
 from kernels.cpu.rings import BLOCK, ENTRY, MARK
 from tests.kernels.chain_model import Model
+from tests.whole import examples
 
 P = 5
 """The partition of all rows here."""
@@ -46,7 +47,7 @@ def rows_of(first, count, late, step):
     return [(t, i % 3, P) for i, t in enumerate(times.tolist())]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(BEATS, st.sampled_from([0, 0, rings.POSITION_MAX - 200]))
 def test_the_tail_is_the_twins_after_each_beat(beats, start):
     model, now = Model(3, 9, start), 1000

@@ -15,6 +15,7 @@ from edged.data.scratch import Scratch
 from edged.data.workers import PARALLEL_ROWS, Workers
 from kernels.cpu import gather as kernels
 from tests.naive.gather import flagged, gather, gather_offsets
+from tests.whole import examples
 
 SCHEMA = Schema.of(
     Field(f"{name}{'_n' if nullable else ''}", dtype, nullable)
@@ -46,7 +47,7 @@ def plain(batch: Batch) -> list[dict]:
     return batch.to_arrow().to_pylist()
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(st.data())
 def test_take_gives_what_a_list_of_rows_would(data):
     numbers = data.draw(st.lists(st.integers(0, 10_000), min_size=1, max_size=30))
@@ -64,7 +65,7 @@ def test_flagged_finds_what_is_not_zero(flags):
     assert rows[:found].tolist() == flagged(flags)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(st.data())
 def test_take_from_a_slice_whose_offsets_do_not_start_at_zero(data):
     numbers = data.draw(st.lists(st.integers(0, 10_000), min_size=3, max_size=30))

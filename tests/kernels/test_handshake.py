@@ -15,6 +15,7 @@ from edged.joins._windows import Window
 from kernels.cpu import handshake, nested_loop
 from tests.kernels.test_bucket import Batch
 from tests.naive import handshake as naive
+from tests.whole import examples
 
 NO_KEYS = np.zeros((0, 5), np.int64)
 
@@ -86,7 +87,7 @@ ROWS = st.builds(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     st.lists(st.tuples(ROWS, ROWS), max_size=3),
     st.integers(1, 6),

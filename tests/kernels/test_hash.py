@@ -15,6 +15,7 @@ from edged.data.hashing import all_valid, exact_bits, hash_columns
 from edged.data.schema import TYPES, Field, Schema
 from edged.data.workers import PARALLEL_ROWS, Workers
 from tests.naive import hash as naive
+from tests.whole import examples
 
 
 def values_of(name: str) -> st.SearchStrategy:
@@ -55,7 +56,7 @@ def naive_hashes(columns: dict[str, list]) -> list[int]:
 @pytest.mark.parametrize("name", TYPES)
 @pytest.mark.parametrize("nullable", [False, True])
 def test_a_column_hashes_as_the_docstring_says(name, nullable):
-    @settings(max_examples=40, deadline=None)
+    @settings(max_examples=examples(40), deadline=None)
     @given(st.lists(st.none() | values_of(name) if nullable else values_of(name), max_size=20))
     def check(values):
         hashes = hash_columns(batch_of({name: values}, nullable), [name])
@@ -64,7 +65,7 @@ def test_a_column_hashes_as_the_docstring_says(name, nullable):
     check()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.data())
 def test_several_columns_are_combined_from_left_to_right(data):
     names = data.draw(st.lists(st.sampled_from(list(TYPES)), min_size=2, max_size=4, unique=True))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from itertools import product
 
 import duckdb
 import numpy as np
@@ -15,6 +16,7 @@ from edged.joins.base import Beat, Records
 from kernels.cpu import beat, heavy_hitters, rings
 from tests.eager import team_of
 from tests.kernels.chain_model import RECORD
+from tests.whole import count
 
 WINDOW = 100_000
 PARTS = (0, 5, 63)
@@ -98,10 +100,16 @@ def workers(request):
         yield team
 
 
-@pytest.mark.parametrize("distinct", [2**26, 2**16], ids=["few match", "half a match each"])
-@pytest.mark.parametrize("batch", [1_000, 10_000], ids=["short", "pipeline"])
-@pytest.mark.parametrize("workers", [1, 2], indirect=True)
-@pytest.mark.parametrize("hot_side", [0, 1], ids=["left", "right"])
+CASES = list(product((1_000, 10_000), (1, 2), (0, 1), (2**26, 2**16)))
+"""Rows a beat (short, or in a pipeline), threads, the hot keys' side, and keys: few match, or
+half a match each."""
+SLICE = [case for k, case in enumerate(CASES) if k in (0, 7, 11, 12)]
+"""Each value of one meets each value of every other, except sides and keys."""
+
+
+@pytest.mark.parametrize(
+    ("batch", "workers", "hot_side", "distinct"), count(SLICE, CASES), indirect=["workers"]
+)
 def test_pairs_are_duckdbs_while_keys_become_hot_and_cold(batch, workers, hot_side, distinct):
     """Those of the second phase have the names of the first's as soon as these have gone, and lose
     them again to those of the third; before the last one rings grow."""

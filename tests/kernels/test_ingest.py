@@ -15,6 +15,7 @@ from kernels.cpu import ingest
 from tests.eager import team_of
 from tests.naive import hash as naive_hash
 from tests.naive import partition as naive
+from tests.whole import examples
 
 RECORD = np.dtype([("time", "i8"), ("tag", "u4"), ("row", "u4")])
 VALUES = {
@@ -88,7 +89,7 @@ CASES = st.tuples(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(CASES)
 def test_records_and_columns_are_those_of_the_rows_beat_after_beat(pool, case):
     (kinds, nullable), beats, start = case

@@ -25,6 +25,7 @@ from edged.data.staging import Staging
 from edged.sources._tcp_decode import Decoder
 from edged.sources._tcp_schema import match
 from kernels.cpu import ipc, ipc_columns
+from tests.whole import examples
 
 NOW_US = 1_800_000_000_000_000
 HOUR_US = 3_600_000_000
@@ -145,7 +146,7 @@ def same(a: Batch, b: Batch) -> bool:
     return a.rows == b.rows and all(cells(x, a.rows) == cells(y, b.rows) for x, y in pairs)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     schemas(),
     st.lists(st.integers(0, 40), min_size=1, max_size=5),
@@ -178,7 +179,7 @@ def test_batches_are_staged_as_pyarrow_reads_them(
     assert chunks.time_max.tolist() == [max(t) for t in times]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(st.integers(1, 20), min_size=1, max_size=4), st.integers(0, 2**32), st.data())
 def test_any_cut_gives_the_same_rows(counts: list[int], seed: int, data: st.DataObject) -> None:
     batches = [random_batch(SMALL, n, seed + i) for i, n in enumerate(counts)]
@@ -198,7 +199,7 @@ def test_any_cut_gives_the_same_rows(counts: list[int], seed: int, data: st.Data
     assert same(desk.staging.pending(), Batch.from_arrow(whole, SMALL))
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(400), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(schemas(), st.integers(0, 2**32), st.data())
 def test_damaged_messages_are_refused_or_read_as_pyarrow_does(
     schema: Schema, seed: int, data: st.DataObject
@@ -233,7 +234,7 @@ def test_damaged_messages_are_refused_or_read_as_pyarrow_does(
     assert same(staged.slice(3, staged.rows), expected)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.integers(0, 2**32), st.booleans(), st.data())
 def test_the_passes_do_what_their_naive_twins_do(
     seed: int, sane_clock: bool, data: st.DataObject
@@ -328,7 +329,7 @@ def _passes(desk: Desk, one: object, two: object, sane_clock: bool) -> dict[str,
     }
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.integers(0, 2**32), st.sampled_from([None, "lz4", "zstd"]), st.booleans(), st.data())
 def test_frames_and_claims_are_read_as_by_the_naive_twins(
     seed: int, codec: str | None, dictionary: bool, data: st.DataObject
@@ -391,7 +392,7 @@ def test_text_at_every_edge_of_utf8_is_taken(text: str) -> None:
 
 
 @example(b"\xc3\xa9"[:1])
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.binary(min_size=1, max_size=5))
 def test_bytes_that_are_not_utf8_are_refused(raw: bytes) -> None:
     batch = random_batch(SMALL, 2, 1)

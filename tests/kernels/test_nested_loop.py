@@ -11,6 +11,7 @@ from edged.joins._windows import ENTRIES_MIN, Window, live_rows, oldest_row
 from kernels.cpu import nested_loop
 from tests.kernels.test_bucket import Batch
 from tests.naive import nested_loop as naive
+from tests.whole import examples
 
 NO_KEYS = np.zeros((0, 5), np.int64)
 ROWS = st.lists(
@@ -39,7 +40,7 @@ def probe(batch, window, swapped, job, room):
     return out[:, : progress[nested_loop.PROGRESS.pairs]].T.tolist()
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(
     st.lists(st.tuples(ROWS, st.integers(0, 40)), max_size=4),
     ROWS,

@@ -13,6 +13,7 @@ from edged.data.schema import TYPES
 from kernels.cpu.pages import BLOCK, partition_rows
 from tests.naive import pages as naive
 from tests.pages import shapes
+from tests.whole import examples
 
 FIXED = tuple(name for name, t in TYPES.items() if not t.variable)
 HASH = st.integers(0, 2**64 - 1)
@@ -31,7 +32,7 @@ def deal(hashes, partitions):
     return [order[a:b].tolist() for a, b in pairwise(edges)]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(HASH | st.just(1 << 40), max_size=300), st.integers(1, 70))
 def test_partition_rows_sorts_stably_by_partition(hashes, partitions):
     assert deal(hashes, partitions) == naive.partition_rows(hashes, partitions)
@@ -42,7 +43,7 @@ def test_all_rows_of_one_key_go_to_one_partition():
     assert [len(p) for p in dealt] == [0, 0, 0, 1000]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.data())
 def test_fill_dense_writes_the_bytes_of_the_spec(data):
     schema = data.draw(shapes.schemas(FIXED))
@@ -53,7 +54,7 @@ def test_fill_dense_writes_the_bytes_of_the_spec(data):
     assert [body(p.data) for p in pages] == (expected if rows else [])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.data())
 def test_fill_slotted_writes_the_bytes_of_the_spec(data):
     schema = data.draw(shapes.schemas().filter(lambda s: not s.fixed_width))

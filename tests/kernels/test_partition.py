@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from edged.data.columns import address
 from kernels.cpu import partition
 from tests.naive import partition as naive
+from tests.whole import examples
 
 U64 = st.integers(0, 2**64 - 1)
 I64 = st.integers(-(2**63), 2**63 - 1)
@@ -31,7 +32,7 @@ def partitioned(hashes, valid, times, first_row, ranges):
     return out[: int(counts.sum())].tolist(), counts.sum(axis=0).tolist()
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(st.data())
 def test_records_are_those_of_the_naive_twin_for_any_ranges(data):
     rows = data.draw(st.lists(st.tuples(U64, I64, st.booleans()), max_size=60))

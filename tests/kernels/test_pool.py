@@ -21,6 +21,7 @@ from tests.eager import team_of
 from tests.joins import support
 from tests.joins.support import check, check_cuts, check_threads, check_windows, streams
 from tests.kernels.chain_model import Model, tag_of
+from tests.whole import examples
 
 NONE = -(2**63)
 TEAMS = [1, 2, 4]
@@ -84,7 +85,7 @@ BEATS = st.lists(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 @given(BEATS, st.tuples(st.integers(0, 40), st.integers(0, 40)), st.sampled_from([1, 1, 3]))
 def test_pairs_their_order_and_what_is_held_are_the_twins(team, beats, bounds, spread):
     model, now = Model(*bounds, spread=spread, pooled=True), 100
@@ -103,7 +104,7 @@ def test_pairs_their_order_and_what_is_held_are_the_twins(team, beats, bounds, s
         assert held(model, side) == twins(model, side)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.integers(0, 2**32), st.integers(1, 200), st.sampled_from([0, 3, 50]))
 def test_streams_in_order_stay_pooled_and_hold_little_that_is_dead(team, seed, size, span):
     rng, model, now = np.random.default_rng(seed), Model(500, 500, pooled=True), 0
@@ -346,26 +347,26 @@ def test_pools_become_one_where_another_thread_is_not_worth_having_any_more():
                 workers._memory[0, worth // 8] = 10**12
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(streams(), st.sampled_from([0, 2**32 - 30]))
 def test_the_member_in_a_pool_answers_as_the_twin(stream, start):
     check(Pooled, stream, start)
     check_windows(Pooled, stream, start)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(streams(late=True))
 def test_the_member_in_a_pool_answers_as_the_twin_where_rows_are_late(stream):
     check(Pooled, stream)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(streams(), st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)), max_size=6))
 def test_the_same_pairs_whatever_the_beats(stream, cuts):
     check_cuts(Pooled, stream, cuts)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(streams(), st.data())
 def test_windows_go_to_other_members_and_back(stream, data):
     ordered = [Pooled, *support.members("cpu", ordered=True), None]
@@ -373,7 +374,7 @@ def test_windows_go_to_other_members_and_back(stream, data):
     check(Pooled, stream, switch=switch)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(streams(max_rows=40))
 def test_with_threads(stream):
     check_threads(Pooled, stream, counts=(2,))

@@ -15,6 +15,7 @@ from edged.data.workers import PATIENCE_US, Workers
 from kernels.cpu import team
 from kernels.registry import task
 from tests.naive import team as naive
+from tests.whole import examples
 
 FACTOR, MORE = 6364136223846793005, 1442695040888963407
 
@@ -60,7 +61,7 @@ def do(pool, arguments):
     return done(pool, arguments)[:, team.CALL.result].tolist()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(
     st.sampled_from(sorted(POOLS)).flatmap(
         lambda count: st.tuples(

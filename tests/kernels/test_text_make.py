@@ -18,9 +18,10 @@ from kernels.cpu import text_make, text_number, text_time
 from tests.naive import text_make as naive
 from tests.naive import text_number as naive_number
 from tests.naive import text_time as naive_time
+from tests.whole import examples
 
 TEXTS = st.text(st.sampled_from("aAbé日😀 ,"), max_size=6)
-FEW = settings(max_examples=40)
+FEW = settings(max_examples=examples(40))
 
 
 def column(values):
@@ -98,7 +99,7 @@ def test_digests_hold_around_the_edges_of_their_blocks():
 PIECES = ["1", "0", "25", ".", "e", "-", "+", "_", " ", "\t", "inf", "INFINITY", "nan", "(a1)", "x"]
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(
     st.lists(st.lists(st.sampled_from(PIECES), max_size=5).map("".join), min_size=1, max_size=20)
 )

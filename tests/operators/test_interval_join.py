@@ -21,6 +21,7 @@ from edged.operators import interval_join
 from edged.operators.interval_join import IntervalJoin, IntervalJoinPlan
 from tests.naive import chain as naive
 from tests.naive.hash import hash_combine, hash_value
+from tests.whole import examples
 
 ALONE = Workers(1)
 KEYS = {
@@ -179,39 +180,39 @@ def cases(draw, kinds=None, max_rows=24, late=False):
     return Case(kinds, nullable, before, after, left, right, cuts, lateness)
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=examples(250), deadline=None)
 @given(cases())
 def test_every_beat_gives_the_pairs_of_the_nested_loops_in_their_order(case):
     assert found(case.run()) == case.expected()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(cases())
 def test_all_pairs_within_lateness_come_out_once_whatever_the_beats(case):
     pairs = [pair for beat in found(case.run()) for pair in beat]
     assert sorted(pairs) == naive.pairs(case.left, case.right, case.before, case.after)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(cases(late=True))
 def test_late_rows_that_are_let_through_meet_the_partners_still_held(case):
     assert found(case.run()) == case.expected()
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(cases(late=True), st.integers(0, 3))
 def test_a_join_saved_and_loaded_between_beats_goes_on_byte_for_byte(case, after):
     assert case.run(restart_after=after) == case.run()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(cases(late=True), st.integers(0, 40))
 def test_positions_and_row_numbers_wrap_around_unnoticed(case, short_of_limit):
     near = IntervalJoin(case.plan, start=2**32 - 1 - short_of_limit)
     assert case.run(near) == case.run()
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(cases(late=True))
 def test_two_and_four_workers_give_the_bytes_of_one(case):
     alone = case.run()
@@ -231,7 +232,7 @@ EXTREMES = st.sampled_from(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     st.lists(EXTREMES, max_size=12),
     st.lists(EXTREMES, max_size=12),

@@ -13,6 +13,7 @@ from edged.data.schema import TYPES, Field, Schema
 from edged.data.workers import Workers
 from edged.errors import JobError
 from edged.operators.union import UnionPlan
+from tests.whole import examples
 
 SCHEMA = Schema.of(
     [
@@ -58,7 +59,7 @@ def run(operator, values, watermarks=None):
     return operator.run(BEAT, flows)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.lists(batches, min_size=1, max_size=3), st.integers(0, 3))
 def test_rows_come_out_in_the_order_of_the_inputs(beats, cut):
     width = max(len(b) for b in beats)

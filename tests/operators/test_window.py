@@ -23,6 +23,7 @@ from edged.operators.window import WindowPlan, _settings
 from kernels.cpu import window as kernels
 from tests.naive import window as naive
 from tests.pages import shapes
+from tests.whole import examples
 
 ONE = Workers(1)
 NUMBERS = tuple(n for n, t in TYPES.items() if not t.variable and n != "timestamp")
@@ -127,7 +128,7 @@ def sane(kind):
     return shapes.values(kind)
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=examples(250), deadline=None)
 @given(cases())
 def test_windows_are_those_of_the_twin_beat_by_beat(case):
     p, beats, marks = case
@@ -136,7 +137,7 @@ def test_windows_are_those_of_the_twin_beat_by_beat(case):
         same(a, b)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(cases(), st.data())
 def test_the_cut_into_batches_changes_nothing(case, data):
     p, beats, _ = case
@@ -148,7 +149,7 @@ def test_the_cut_into_batches_changes_nothing(case, data):
     assert repr(run(p, pieces, none)[-1]) == repr(run(p, [whole], none[:1])[-1])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(cases(), st.integers(0, 5), st.integers(1, 3), st.integers(1, 3))
 def test_a_restored_operator_goes_on_where_it_was_for_any_number_of_workers(case, cut, one, two):
     p, beats, marks = case

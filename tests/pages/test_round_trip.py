@@ -19,6 +19,7 @@ from edged.pages.read import PageDecoder, read_page, read_pages, read_weights
 from edged.pages.write import PageWriter
 from tests.naive import pages as naive
 from tests.pages import shapes
+from tests.whole import examples
 
 FIXED = tuple(name for name, t in TYPES.items() if not t.variable)
 
@@ -42,21 +43,21 @@ def check(schema, rows, **settings):
     return pages
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(st.data())
 def test_any_rows_of_any_schema_come_back_bit_for_bit(data):
     schema = data.draw(shapes.schemas())
     check(schema, data.draw(shapes.rows(schema)), capacity=4096)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.data())
 def test_dense_rows_come_back_bit_for_bit(data):
     schema = data.draw(shapes.schemas(FIXED))
     check(schema, data.draw(shapes.rows(schema)) * 20, capacity=4096)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.data())
 def test_partitioned_rows_come_back_in_order_within_their_partition(data):
     schema = data.draw(shapes.schemas())
@@ -65,7 +66,7 @@ def test_partitioned_rows_come_back_in_order_within_their_partition(data):
     check(schema, rows, capacity=4096, partitions=3, partition_by=by)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.data())
 def test_a_choice_of_columns_reads_the_same_values(data):
     schema = data.draw(shapes.schemas())
@@ -78,7 +79,7 @@ def test_a_choice_of_columns_reads_the_same_values(data):
         assert all(some.column(n).to_string() == whole.column(n).to_string() for n in names)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.data())
 def test_the_cut_into_batches_does_not_show_in_the_rows_of_a_page(data):
     schema = data.draw(shapes.schemas())

@@ -20,6 +20,7 @@ from edged.simulate.report import _setup, answer
 from edged.simulate.work import COMMIT_US
 from governors.work import RaceCost
 from tests.simulate.common import ORIN, join_plan, plain_work, question, simulated
+from tests.whole import examples
 
 STEADY = 1e6
 """Messages a second: so many that arrivals are even."""
@@ -88,7 +89,7 @@ class TestAgainstClosedForms:
 class TestConservation:
     """Nothing is lost and nothing is made up."""
 
-    @settings(max_examples=25, deadline=None)
+    @settings(max_examples=examples(25), deadline=None)
     @given(
         rate=st.floats(1, 1e6),
         latency=st.sampled_from(["20ms", "100ms", "2s"]),
@@ -202,7 +203,7 @@ class TestAnswers:
         assert time.process_time() - before < 3.6
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(
     st.lists(
         st.tuples(st.floats(0, 1e5), st.floats(1e3, 1e5), st.integers(1, 50)),

@@ -20,6 +20,7 @@ from edged.data.workers import Workers
 from edged.errors import JobError, StoreError
 from edged.sinks.base import SINKS, Flush, SinkContext
 from edged.sinks.file import FileSink, FileSinkPlan
+from tests.whole import examples
 
 SCHEMA = Schema.of(
     [
@@ -295,7 +296,7 @@ KINDS = pa.schema(
 )  # fmt: skip
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(rows=ROWS, skip=st.integers(0, 2))
 def test_every_line_of_ndjson_is_the_row_that_python_would_write(rows, skip):
     table = pa.Table.from_pylist(rows, KINDS).slice(skip)

@@ -16,6 +16,7 @@ from edged.pages.read import read_page
 from edged.sinks.base import SINKS, Flush, SinkContext
 from edged.sinks.pages import PagesPlan
 from tests.pages import shapes
+from tests.whole import examples
 
 DENSE = Schema.of([Field("k", INT32), shapes.TIME, Field("v", FLOAT32, True)])
 SLOTTED = Schema.of([*DENSE, Field("name", STRING, True)])
@@ -64,7 +65,7 @@ def test_pages_are_byte_equal_for_any_number_of_workers(schema):
     assert sum(verify(p.data).tuples for p in found[0]) == 120_000
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(st.integers(0, 400), st.integers(0, 3), st.sampled_from([DENSE, SLOTTED]))
 def test_a_sink_that_is_restored_in_the_middle_of_a_page_goes_on_byte_for_byte(size, cut, schema):
     document = {"partitions": 3, "partition_by": ["k"], "page": 4096}

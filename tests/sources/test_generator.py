@@ -17,6 +17,7 @@ from edged.data.staging import Staging
 from edged.errors import JobError
 from edged.job.plan import StreamPlan
 from edged.sources.generator import BLOCK_ROWS, GeneratorPlan, RowFactory, Zipf
+from tests.whole import examples
 
 SCHEMA = Schema.of(
     [
@@ -177,7 +178,7 @@ def test_zipf_draws_ranks_in_proportion_to_their_power(size, skew):
     assert np.all(np.abs(counts - expected) < 5 * np.sqrt(expected) + 5)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(st.integers(1, 2**40), st.floats(0, 4))
 def test_zipf_stays_within_its_keys_for_any_size_and_exponent(size, skew):
     draws = Zipf(size, skew).draw(np.random.default_rng(2), 1000)

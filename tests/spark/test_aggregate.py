@@ -16,6 +16,7 @@ from edged.central.spec import Merge, TableSpec, parse_spec
 from edged.central.tables import TableDirectory, read
 from edged.errors import CentralError, JobError
 from tests.spark.landings import readings, readings_table
+from tests.whole import examples
 
 SQL = """SELECT key, count(*) AS n, sum(power) AS power, min(power) AS lo, max(power) AS hi,
 count(power) AS m_n, avg(power) AS m_mean, var_pop(power) * count(power) AS m_m2,
@@ -237,7 +238,7 @@ def test_a_second_aggregation_on_the_same_output_is_refused(tmp_path):
         pass
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 @given(
     st.lists(st.lists(st.floats(-1e6, 1e6), max_size=6), min_size=1, max_size=6),
     st.sampled_from([0.0, 1e9]),

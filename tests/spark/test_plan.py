@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from edged.central import row_checks, segments
 from edged.central._source_plan import BatchLimits, advance, canonical, drop_retired, tasks
 from edged.errors import CentralError
+from tests.whole import examples
 
 MINE, OTHER = segments.stream_hash("curve", 1), segments.stream_hash("daily", 1)
 
@@ -39,7 +40,7 @@ LANDINGS = st.dictionaries(
 BOUND = st.none() | st.integers(1, 20)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(LANDINGS, BOUND, BOUND, BOUND, st.integers(1, 40 << 20))
 def test_stepping_through_a_landing_reads_each_page_once_and_keeps_the_limits(
     tmp_path_factory, layout, pages, rows, megabytes, task_bytes

@@ -22,6 +22,7 @@ from edged.pages.sealed import PageKey, SealedPage
 from edged.platform.disk import flat_view
 from edged.store import BeatRecord, Store, identity
 from tests.store.simdisk import PowerCut, SimDisk
+from tests.whole import examples
 
 ROUTES = [("curve", 0), ("curve", 1), ("daily", 0)]
 
@@ -221,7 +222,7 @@ class StoreModel(RuleBasedStateMachine):
 
 
 MODEL_SETTINGS = settings(
-    max_examples=150,
+    max_examples=examples(150),
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=list(HealthCheck),

@@ -8,11 +8,13 @@ import socket
 import struct
 import subprocess
 import sys
+from dataclasses import dataclass
 
 import pyarrow as pa
 import pytest
 
 from edged.central.tokens import new_token, token_line
+from edged.cli import main
 from edged.client import Producer
 from edged.control.door import ask
 from edged.errors import ConfigError, PeerError
@@ -20,15 +22,25 @@ from tests.system import producers
 from tests.system.support import System, assert_exactly_once, law_job, until
 
 
-def edged(*arguments):
-    """Run `edged …` until it ends."""
-    return subprocess.run(
-        [sys.executable, "-m", "edged", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+@dataclass
+class Done:
+    """A command that has ended."""
+
+    returncode: int
+    stderr: str
+
+
+@pytest.fixture
+def edged(monkeypatch, capsys):
+    """`edged …` until it ends, in this process: what is refused here has started nothing."""
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["edged", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return Done(ended.value.code, capsys.readouterr().err)
+
+    return run
 
 
 def changed(path, value):
@@ -56,7 +68,7 @@ FAULTS = [
 
 
 @pytest.mark.parametrize(("path", "value", "said"), FAULTS, ids=[f[0] for f in FAULTS])
-def test_a_bad_job_ends_with_65_and_the_path_to_the_fault(tmp_path, path, value, said):
+def test_a_bad_job_ends_with_65_and_the_path_to_the_fault(tmp_path, edged, path, value, said):
     job = tmp_path / "job.json"
     job.write_text(json.dumps(changed(path, value)))
     done = edged("run", job, "--store", tmp_path / "store")
@@ -69,7 +81,7 @@ def test_a_bad_job_ends_with_65_and_the_path_to_the_fault(tmp_path, path, value,
 @pytest.mark.parametrize(
     "text", ["", "{", "a = ", "[]", "\x00\xff", '{"name": 1e999}', "[[[[" * 9999]
 )
-def test_a_file_that_is_no_job_ends_with_65(tmp_path, text):
+def test_a_file_that_is_no_job_ends_with_65(tmp_path, edged, text):
     for name in ("job.json", "job.toml"):
         (tmp_path / name).write_bytes(text.encode("latin-1"))
         done = edged("run", tmp_path / name, "--store", tmp_path / "store")
@@ -77,7 +89,7 @@ def test_a_file_that_is_no_job_ends_with_65(tmp_path, text):
         assert "Traceback" not in done.stderr
 
 
-def test_bad_settings_end_with_78_or_64_before_anything_is_made(tmp_path):
+def test_bad_settings_end_with_78_or_64_before_anything_is_made(tmp_path, edged):
     job = tmp_path / "job.json"
     job.write_text(json.dumps(law_job("127.0.0.1:0")))
     store = tmp_path / "store"
@@ -86,11 +98,21 @@ def test_bad_settings_end_with_78_or_64_before_anything_is_made(tmp_path):
         (["--store-max", "1000000"], 78, "too small"),
         (["--token-file", tmp_path / "missing"], 64, "does not exist"),
         (["--workers", "0"], 64, "workers"),
-        (["--door", tmp_path / "no" / "such" / "door"], 78, "door"),
     ):
         done = edged("run", job, "--store", store, *options)
         assert (done.returncode, said in done.stderr) == (code, True), (options, done.stderr)
         assert "Traceback" not in done.stderr
+
+
+def test_a_process_that_cannot_open_its_door_ends_with_78_and_the_reason(tmp_path):
+    (tmp_path / "job.json").write_text(json.dumps(law_job("127.0.0.1:0")))
+    command = [sys.executable, "-m", "edged", "run", str(tmp_path / "job.json"), "--store"]
+    done = subprocess.run(
+        [*command, str(tmp_path / "store"), "--door", str(tmp_path / "no" / "such" / "door")],
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 78 and "door" in done.stderr, done.stderr
+    assert "Traceback" not in done.stderr
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """The law under kills: what was acknowledged is neither lost nor repeated.
 
-EDGED_SEED repeats a run's random choices, EDGED_KILLS multiplies the kills.
+EDGED_SEED repeats a run's random choices, EDGED_KILLS multiplies the kills, `--whole` does 50.
 """
 
 import contextlib
@@ -12,8 +12,13 @@ import time
 import psutil
 
 from tests.system.support import Killer, System, assert_exactly_once, law_job, say, seed
+from tests.whole import count
 
 MORE = max(1, int(os.environ.get("EDGED_KILLS") or 1))
+DAEMONS, COLLECTORS, PRODUCERS = (n * MORE for n in count((8, 5, 1), (29, 20, 3)))
+"""How often each is killed while all of them work."""
+PRODUCTIVE_MIN = count(2, 8)
+"""Lives of the daemon in which something was acknowledged: every third waits for that."""
 
 
 def test_killed_daemons_and_collectors_lose_and_repeat_nothing_that_was_acked(tmp_path):
@@ -28,9 +33,9 @@ def test_killed_daemons_and_collectors_lose_and_repeat_nothing_that_was_acked(tm
         daemon.ready()
         reach_s = min(4.5, max(3.0, 2.5 * (time.monotonic() - before) + 1.5))
         victims = [
-            Killer(daemon, 29 * MORE, dice, reach_s, lambda: sum(system.acked().values())),
-            Killer(collector, 20 * MORE, dice + 1, 1.45 * reach_s),
-            Killer(producers, 3 * MORE, dice + 2, 8 * reach_s),
+            Killer(daemon, DAEMONS, dice, reach_s, lambda: sum(system.acked().values())),
+            Killer(collector, COLLECTORS, dice + 1, 1.45 * reach_s),
+            Killer(producers, PRODUCERS, dice + 2, 8 * reach_s),
         ]
         over = threading.Event()
         uplinks = threading.Thread(target=kill_uplinks, args=(daemon, dice + 3, over))
@@ -45,11 +50,11 @@ def test_killed_daemons_and_collectors_lose_and_repeat_nothing_that_was_acked(tm
         uplinks.join()
         assert [v.found_dead for v in victims] == [[], [], []], "died without being killed"
         kills = 1 + sum(v.done for v in victims[:2])
-        assert kills >= 50
+        assert kills == 1 + DAEMONS + COLLECTORS
         productive = {
             pid for pid, acked in progress if acked > min(a for p, a in progress if p == pid)
         }
-        assert len(productive) >= 8, "lives of the daemon in which something was acknowledged"
+        assert len(productive) >= PRODUCTIVE_MIN
         acked = system.acked()
         batches = system.end_streams()
         assert all(acked[p] <= batches[p] for p in acked)

@@ -1,6 +1,6 @@
 """Spark is killed, Python and JVM together, while pages land: the tables stay DuckDB's.
 
-Set EDGED_SEED to repeat a run's dice, EDGED_KILLS to multiply the kills.
+Set EDGED_SEED to repeat a run's dice, EDGED_KILLS to multiply the kills; `--whole` does 10.
 """
 
 import json
@@ -25,8 +25,9 @@ from tests.system.support import (
     seed,
     until,
 )
+from tests.whole import count
 
-KILLS = 10 * max(1, int(os.environ.get("EDGED_KILLS") or 1))
+KILLS = count(3, 10) * max(1, int(os.environ.get("EDGED_KILLS") or 1))
 IN_WORK = (1, 3)
 """Of five kills, these come in the middle of its work; the others at any moment of its start."""
 BY_KEY = """SELECT key % 500 AS key, count(*) AS n, count(note) AS notes, sum(a_id) AS a_ids,

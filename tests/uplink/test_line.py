@@ -20,14 +20,15 @@ from tests.central.support import (
     collecting,
 )
 from tests.uplink.support import Daemon, Proxy, check_landed
+from tests.whole import count
 
 
-def test_the_collector_killed_20_times_under_load_costs_nothing(landing, spool):
+def test_the_collector_killed_again_and_again_under_load_costs_nothing(landing, spool):
     rng = random.Random(3)
     collector = Collector(landing, 0, "--segment-bytes", "30000")
     with Daemon(collector.url, request_bytes=3000) as daemon:
         seq = 1
-        for _ in range(20):
+        for _ in range(count(6, 20)):
             end = time.monotonic() + rng.uniform(0.01, 0.2)
             while time.monotonic() < end:
                 if len(daemon.pending) < 500:
@@ -160,7 +161,7 @@ def test_two_collectors_in_turn_and_one_dies(landing, spool):
     collectors = [Collector(landing, 0, "--segment-bytes", "20000") for _ in range(2)]
     rng = random.Random(6)
     seq, session = 1, 1
-    for turn in range(8):
+    for turn in range(count(4, 8)):
         session += 1
         with Daemon(collectors[turn % 2].url, session=(session, 1), request_bytes=2000) as daemon:
             first = max(1, seq - 20)

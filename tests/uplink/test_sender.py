@@ -12,6 +12,7 @@ from edged.uplink.send_queue import PageLocation
 from edged.uplink.sender import REPORTS, UNAUTHORIZED_S, Sender
 from edged.uplink.tasks import NoReply, RegisterSchema, Reply, SendPages, Unreadable
 from edged.uplink.upload_schedule import RECHECK_S, opens_in_s
+from tests.whole import examples
 
 SCHEMAS = [("s", 1, "[1]"), ("t", 1, "[2]")]
 
@@ -152,7 +153,7 @@ JSON = st.recursive(
 KEYS = ["acked", "desired", "problem", "detail", "stream", "partition", "version", "expected"]
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(st.dictionaries(st.sampled_from(KEYS), JSON), st.sampled_from([200, 401, 409, 413, 507]))
 def test_whatever_a_centre_says_the_page_is_tried_again(body, status):
     s = sender(place(1))
@@ -368,7 +369,7 @@ class Centre:
         return ok(*[(*k, v) for k, v in acked.items()])
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.integers(0, 2**32), st.integers(1, 4), st.integers(50, 2000))
 def test_whatever_goes_wrong_all_pages_arrive_in_order_once(seed, lanes, request_bytes):
     rng = random.Random(seed)
