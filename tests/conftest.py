@@ -71,7 +71,7 @@ def quick_jvms(tmp_path_factory):
 def ready_kernels():
     """The machine code of all kernels that the tests import, from the cache.
 
-    A kernel that is called before is compiled anew for the call's types, as numba spells these.
+    Otherwise each is compiled by its first call, whose types numba does not find in the cache.
     """
     for row in registry.KERNELS.values():
         for signature in row.signatures if row.device == "cpu" else ():

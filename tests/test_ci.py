@@ -63,7 +63,10 @@ BURN = "import os, time\nwhile time.process_time() < 0.6: pass\n"
 def test_the_cpu_time_of_orphans_counts(limit, status):
     orphan = f"import os\nif os.fork() == 0:\n    exec({BURN!r})\n    os._exit(0)\n"
     words = [sys.executable, "-c", orphan]
-    waits = "import subprocess, sys, time; subprocess.run(sys.argv[1:], check=True); time.sleep(3)"
+    waits = (  # until the orphan, too, has closed its output, and a moment for it to be counted
+        "import subprocess, sys, time; "
+        "subprocess.run(sys.argv[1:], check=True, stdout=subprocess.PIPE); time.sleep(1)"
+    )
     done = cpu_minutes(limit, sys.executable, "-c", waits, *words)
     assert done.returncode == status, done.stderr
     assert "0.0 CPU-min (limit" in done.stderr

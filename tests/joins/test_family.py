@@ -37,7 +37,7 @@ from tests.joins.support import (
     streams,
 )
 from tests.operators.test_interval_join import cases, found, parse
-from tests.whole import examples
+from tests.whole import count, examples
 
 ALL = members("cpu")
 ORDERED = members("cpu", ordered=True)
@@ -212,9 +212,15 @@ def test_unequal_rates(member, rates):
     assert np.array_equal(sorted_pairs(*found_pairs.T), array_pairs(left, right, 90, 400))
 
 
+MILLIONS = [
+    (sizes, keys, skew)
+    for sizes in ((8192, 8192), (30_000, 1000))
+    for keys, skew in ((2**62, 0.0), (2000, 0.02))
+]
+
+
 @every_member
-@pytest.mark.parametrize("sizes", [(8192, 8192), (30_000, 1000)])
-@pytest.mark.parametrize(("keys", "skew"), [(2**62, 0.0), (2000, 0.02)])
+@pytest.mark.parametrize(("sizes", "keys", "skew"), count(MILLIONS[::3], MILLIONS))
 def test_a_million_rows(member, sizes, keys, skew):
     n, window = (1_000_000, 400_000) if member.ordered else (100_000, 1000)
     n = n if keys > n else n // 4
