@@ -104,11 +104,15 @@ class Schema:
 
     @classmethod
     def from_json(cls, document: str | list[dict[str, Any]]) -> Schema:
-        """The inverse of `to_json`.  Raises KeyError for an unknown type."""
+        """The inverse of `to_json` (`edged.pages.format`).  Raises ValueError for any other text."""
         rows = json.loads(document) if isinstance(document, str) else document
-        return cls(
-            tuple(Field(r["name"], TYPES[r["type"]], bool(r.get("nullable", False))) for r in rows)
-        )
+        if not isinstance(rows, list) or not rows:
+            raise ValueError("a schema is a list of at least one column")
+        fields = [_field_of(row) for row in rows]
+        names = [f.name for f in fields]
+        if len(set(names)) < len(names):
+            raise ValueError("a schema's columns have distinct names")
+        return cls(tuple(fields))
 
     def to_json(self) -> str:
         """The canonical JSON text (no spaces, fields in order): equal schemas give equal text."""
@@ -147,3 +151,18 @@ class Schema:
 
     def __contains__(self, name: object) -> bool:
         return any(f.name == name for f in self.fields)
+
+
+def _field_of(row: Any) -> Field:
+    """A column of a schema's JSON form."""
+    keys = {"name", "type", "nullable"}
+    if not isinstance(row, dict) or not {"name", "type"} <= set(row) <= keys:
+        raise ValueError(f"{row!r} is not a column: it has name, type and nullable")
+    name, kind, nullable = row["name"], row["type"], row.get("nullable", False)
+    if not isinstance(name, str) or not name:
+        raise ValueError(f"{name!r} is not a column's name")
+    if not isinstance(kind, str) or kind not in TYPES:
+        raise ValueError(f"{kind!r} is not a column's type; there are {', '.join(TYPES)}")
+    if not isinstance(nullable, bool):
+        raise ValueError(f"nullable of column {name} is {nullable!r}, not true or false")
+    return Field(name, TYPES[kind], nullable)

@@ -13,7 +13,7 @@ from typing import Any
 
 import sqlglot
 from sqlglot import exp
-from sqlglot.errors import SqlglotError
+from sqlglot.errors import ErrorLevel, SqlglotError
 from sqlglot.tokens import TokenType
 
 from edged.errors import ExpressionError
@@ -94,7 +94,7 @@ def _refuse(path: str, tree: Any) -> None:
             )
         if isinstance(node, exp.Alias):
             raise ExpressionError(
-                path, f"'{node.sql(dialect='duckdb')}' names its result", "the key is the name"
+                path, f"'{excerpt(node)}' names its result", "the key is the name"
             )
         if isinstance(node, _COMPARISONS):
             if isinstance(node.this, _COMPARISONS) or isinstance(node.expression, _COMPARISONS):
@@ -110,6 +110,13 @@ def _refuse(path: str, tree: Any) -> None:
 
 
 def excerpt(node: Any) -> str:
-    """A part of an expression as SQL, shortened for a message."""
-    text = " ".join(str(node.sql(dialect="duckdb")).split())
+    """A part of an expression as SQL, shortened for a message; its name where that fails.
+
+    sqlglot's generator assumes numbers of arguments that its parser does not check.
+    """
+    try:
+        sql = str(node.sql(dialect="duckdb", unsupported_level=ErrorLevel.IGNORE))
+    except (IndexError, ValueError, TypeError, AttributeError):
+        sql = f"{node.key}(...)"
+    text = " ".join(sql.split())
     return text if len(text) <= 80 else text[:77] + "..."

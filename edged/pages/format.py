@@ -48,7 +48,15 @@ a frame, no size prefix) that decompresses to raw_bytes - 224 bytes.  Without it
 raw_bytes.  Offsets below are in the page with its body uncompressed.
 
 Schema.  The page does not hold its columns' names and types; `stream@version` names a registered
-schema: an ordered list of columns, each with a name, a type and whether it may be null.
+schema: an ordered list of columns, each with a name, a type and whether it may be null.  Its text
+form is a JSON array (RFC 8259, UTF-8) of at least one object, in the order of the columns:
+
+    [{"name":"time","type":"timestamp","nullable":false},{"name":"kw","type":"float64"}]
+
+`name` is a string that is not empty and differs from all others; `type` is one of the words below;
+`nullable` is true or false, and false where it is missing.  There are no other keys.  The canonical
+text has no spaces, the three keys in this order, and characters beyond ASCII as \\u escapes:
+equal schemas have equal canonical texts, byte for byte.
 
     type                        bytes  as
     bool                            1  0 or 1
@@ -96,6 +104,23 @@ There are no gaps: offset of slot 0 is its length, offset of slot k is that of s
 length, and raw_bytes = 224 + tuples * stride + offset of the last slot (224 with no tuples).
 Offsets count from the end so that sealing trims a page by moving its data once, without rewriting
 a slot.
+
+What a reader refuses.  It returns no row of a page, and names the page and the fault, where
+
+    - the magic, format, layout or checksum_kind is none of those above;
+    - a reserved field is not 0, or a bit of `flags` other than 0 and 1 is set: a later version of
+      the format may give it a meaning that changes how the page is read;
+    - a name is longer than 63 bytes, is not UTF-8, or has a byte other than 0 in its padding;
+    - sizes contradict each other: raw_bytes > capacity, capacity > 16777216, a stored_bytes that
+      is not what is there, tuples * stride that do not fit into raw_bytes (dense: do not fill it);
+    - the checksum differs, or the LZ4 block does not make raw_bytes - 224 bytes;
+    - the page does not fit its schema: a layout or stride that the schema does not make; slots with
+      gaps or overlaps; a variable column whose `end` runs backwards or past its tuple;
+    - a string that is read is not UTF-8.
+
+It accepts, and ignores, the key of a slot, bits of the presence bitmap that belong to no column or
+to one that is not nullable, and the bytes of a null value.  A bool's byte other than 0 is true.
+time_min_us, time_max_us, sealed_at_us and beat are labels, which readers need not check.
 
 Partitions.  A row's partition is (hash >> 32) % partitions with the 64-bit hash of its partition
 columns as `kernels/cpu/hash.py` defines it; readers need not know it.

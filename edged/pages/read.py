@@ -6,8 +6,8 @@ into growing column arrays and returned as one large batch; only the requested c
 
 Invariants
 
-1. A page is read completely or not at all: header, sizes, checksum and the structure of every tuple
-   are checked before any of its rows counts.  Faults raise PageError with the page's name.
+1. A page is read completely or not at all: header, sizes, checksum, the structure of every tuple and
+   the UTF-8 of the texts that are read are checked before any of its rows counts.  Faults raise PageError with the page's name.
 2. No Python runs per tuple.  Fixed columns are strided copies (dense) or one gather (slotted).  The
    values of a variable column lie in the page in reverse row order with gaps between them, so the
    page's bytes are one Arrow array of value, gap, value, ...: `take` copies the values out.
@@ -154,7 +154,8 @@ class PageDecoder:
         for i, g in zip(self._indices, self._buffers, strict=True):
             g.reserve(at, n)
             if g.variable:
-                chunks.append((g, _take_variable(body, *ends[i], g.field.dtype.arrow)))
+                chunk = _take_variable(body, *ends[i], g.field.dtype.arrow)
+                chunks.append((g, _checked_text(header, g.field, chunk)))
             elif n:
                 g.values[at : at + n] = _gather(body, g.little, starts + layout.places[i])
             if g.nullable and n:
@@ -300,3 +301,14 @@ def _take_variable(body: Array, begins: Array, ends: Array, kind: pa.DataType) -
         kind, 2 * n - 1, [None, pa.py_buffer(edges), pa.py_buffer(body)]
     )
     return values_and_gaps.take(pa.array(np.arange(2 * n - 2, -1, -2, dtype=np.int32)))
+
+
+def _checked_text(header: Header, field: Field, values: pa.Array) -> pa.Array:
+    """The values of a variable column; each text is UTF-8."""
+    try:
+        values.validate(full=True)
+    except pa.ArrowInvalid as problem:
+        raise PageError(
+            f"{header.name} holds text that is not UTF-8 in column {field.name}: {problem}"
+        ) from None
+    return values

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from typing import Any
 
 import duckdb
 import numpy as np
@@ -22,6 +23,8 @@ INTEGERS = {
     for u in ("", "u")
     for bits in (8, 16, 32, 64)
 }
+Answer = tuple[str, list[Any]]
+"""The type and the values of an expression."""
 needs_duckdb_2 = pytest.mark.skipif(
     duckdb.__version__.startswith("1."),
     reason="the dialect is DuckDB 2's; the last release for Python 3.10 is 1.5",
@@ -145,26 +148,50 @@ def compare(batch: Batch, connection: duckdb.DuckDBPyConnection, expressions: li
 
 def differences(
     batch: Batch, connection: duckdb.DuckDBPyConnection, expressions: list[str]
-) -> list:
+) -> list[str]:
     """The expressions that differ in their type, or in the value or error of a row, and how."""
     tried = {f"c{i}": f"TRY({sql})" for i, sql in enumerate(expressions)}
     plan = Projection.of("c", tried, batch.schema)
     ours = plan.build(child=False).project(batch, Workers(1)).to_arrow()
-    columns = ", ".join(f"TRY({sql}) AS c{i}" for i, sql in enumerate(expressions))
-    wanted = connection.sql(f"SELECT {columns} FROM t").to_arrow_table()
+    wanted = answered(connection, expressions)
     found = []
     for i, sql in enumerate(expressions):
-        kind = duckdb_type(connection, sql)
-        if plan.trees[i].type.name != kind:
-            found.append(f"{sql}: {plan.trees[i].type} is {kind} in DuckDB")
-            continue
-        pairs = zip(plain(ours.column(i)), plain(wanted.column(i)), strict=True)
-        wrong = [(row, a, b) for row, (a, b) in enumerate(pairs) if not same(a, b, kind)]
-        if wrong:
-            row, a, b = wrong[0]
-            where = f"{sql}: row {row}: {batch.slice(row, row + 1).to_arrow().to_pylist()}"
-            found.append(f"{a!r} is {b!r} in DuckDB: {where}")
+        mine = (plan.trees[i].type.name, plain(ours.column(i)))
+        if (problem := difference(batch, sql, mine, wanted[i])) is not None:
+            found.append(problem)
     return found
+
+
+def evaluated(batch: Batch, sql: str) -> Answer | None:
+    """edged's type and values, NULL where a row is in error; None where it refuses."""
+    try:
+        plan = Projection.of("c", {"c": f"TRY({sql})"}, batch.schema)
+    except ExpressionError:
+        return None
+    made = plan.build(child=False).project(batch, Workers(1)).to_arrow()
+    return plan.trees[0].type.name, plain(made.column(0))
+
+
+def answered(connection: duckdb.DuckDBPyConnection, expressions: list[str]) -> list[Answer]:
+    """DuckDB's types and values, NULL where a row is in error."""
+    columns = ", ".join(f"TRY({sql}) AS c{i}" for i, sql in enumerate(expressions))
+    relation = connection.sql(f"SELECT {columns} FROM t")
+    kinds = [re.sub(r"\(.*", "", str(kind)) for kind in relation.types]
+    values = relation.to_arrow_table().columns
+    return [(kind, plain(column)) for kind, column in zip(kinds, values, strict=True)]
+
+
+def difference(batch: Batch, sql: str, mine: Answer, wanted: Answer) -> str | None:
+    """What differs between two answers; None: nothing."""
+    kind = wanted[0]
+    if mine[0] != kind:
+        return f"{sql}: {mine[0]} is {kind} in DuckDB"
+    pairs = enumerate(zip(mine[1], wanted[1], strict=True))
+    for row, (a, b) in pairs:
+        if not same(a, b, kind):
+            where = batch.slice(row, row + 1).to_arrow().to_pylist()
+            return f"{a!r} is {b!r} in DuckDB: {sql}: row {row}: {where}"
+    return None
 
 
 def plain(array) -> list:

@@ -28,6 +28,8 @@ def header(page):
     fields = {name: struct.unpack_from("<" + code, page, at)[0] for name, at, code in HEADER_FIELDS}
     for name in ("device", "stream"):
         fields[name] = fields[name].rstrip(b"\0").decode()
+        if "\0" in fields[name] or len(fields[name].encode()) > 63:
+            raise ValueError("name")
     return fields
 
 
@@ -109,8 +111,13 @@ def read_page(page, schema):
         raise ValueError("no page")
     if zlib.crc32(page[:28] + b"\0\0\0\0" + page[32:]) != h["checksum"]:
         raise ValueError("damaged")
+    if page[4:8] not in (b"\1\1\1\0", b"\1\2\1\0") or h["flags"] > 3 or page[92:96] != bytes(4):
+        raise ValueError("unknown format, layout, checksum, flag or reserved field")
+    check_sizes(h, schema)
     if h["flags"] & 1:
         page = page[:224] + unlz4(page[224:], h["raw_bytes"] - 224)
+    if h["layout"] == 2:
+        check_slots(h, page, schema)
     rows, weights, keys = [], [], []
     for k in range(h["tuples"]):
         at = 224 + k * h["stride"]
@@ -124,6 +131,52 @@ def read_page(page, schema):
             keys.append(key)
             rows.append(read_tuple(schema, page, h["raw_bytes"] - offset))
     return h, rows, weights, keys
+
+
+def fixed_bytes(schema):
+    """Size of a tuple before its variable bytes, without a weight."""
+    return bitmap_bytes(schema) + sum(width(kind) or 4 for _, kind, _ in schema)
+
+
+def check_sizes(h, schema):
+    """Raise ValueError where names, sizes or the layout contradict each other or the schema."""
+    weight = 4 if h["flags"] & 2 else 0
+    dense = all(width(kind) for _, kind, _ in schema)
+    stride = (fixed_bytes(schema) if dense else 12) + weight
+    slots = 224 + h["tuples"] * h["stride"]
+    if not h["flags"] & 1 and h["stored_bytes"] != h["raw_bytes"]:
+        raise ValueError("sizes")
+    if h["stored_bytes"] > h["raw_bytes"] or not slots <= h["raw_bytes"] <= h["capacity"] <= 2**24:
+        raise ValueError("sizes")
+    if h["layout"] != (1 if dense else 2) or h["stride"] != stride:
+        raise ValueError("layout")
+    if dense and h["raw_bytes"] != slots:
+        raise ValueError("rows")
+
+
+def check_slots(h, page, schema):
+    """Raise ValueError where slots have gaps, or a tuple's columns are not its data."""
+    total, variable = 0, sum(not width(kind) for _, kind, _ in schema)
+    for k in range(h["tuples"]):
+        _, offset, length = struct.unpack_from("<III", page, 224 + k * h["stride"])
+        total += length
+        if offset != total or length < fixed_bytes(schema) or total > h["raw_bytes"]:
+            raise ValueError("slots")
+        first = h["raw_bytes"] - offset + fixed_bytes(schema)
+        ends = struct.unpack_from(f"<{variable}I", page, first - 4 * variable)
+        if list(ends) != sorted(ends) or ends[-1] != length - fixed_bytes(schema):
+            raise ValueError("ends")
+        check_texts(page, schema, first, ends)
+    if h["raw_bytes"] != 224 + h["tuples"] * h["stride"] + total:
+        raise ValueError("gap")
+
+
+def check_texts(page, schema, first, ends):
+    """Raise ValueError where a string is not UTF-8."""
+    kinds = [kind for _, kind, _ in schema if not width(kind)]
+    for kind, begin, end in zip(kinds, (0, *ends), ends, strict=False):
+        if kind == "string":
+            page[first + begin : first + end].decode()
 
 
 def write_tuple(schema, row):

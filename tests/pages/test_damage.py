@@ -6,12 +6,15 @@ import struct
 import zlib
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from edged.data.schema import BINARY, INT32, STRING, Field, Schema
 from edged.errors import PageError
 from edged.pages.format import Header, encode_name, parse_header, scan_pages, verify
 from edged.pages.header import checksum
 from edged.pages.read import read_page
+from tests.naive import pages as naive
 from tests.pages import shapes
 
 DENSE = Schema.of([shapes.TIME, Field("c", INT32, True)])
@@ -141,3 +144,69 @@ def test_a_header_packs_to_what_it_was_parsed_from():
     header = parse_header(page)
     assert isinstance(header, Header)
     assert header.pack() == page[:224]
+
+
+def test_text_that_is_not_utf_8_is_refused_by_column_under_a_right_checksum():
+    at = small(SLOTTED).index(b"text")
+    with pytest.raises(PageError, match="not UTF-8 in column s"):
+        read_page(resealed(small(SLOTTED), at + 1, 0xFF, "B"), SLOTTED)
+    read_page(resealed(small(SLOTTED), at + 1, 0xFF, "B"), SLOTTED, columns=["b"])
+
+
+def test_text_is_utf_8_in_each_row_by_itself():
+    rows = [[1, "é", b""], [2, "", b""], [3, "é", b""]]
+    page = shapes.write_all(shapes.stream_of(SLOTTED), [shapes.batch_of(SLOTTED, rows)])[0].data
+    half = bytearray(page)
+    first_end = parse_header(page).raw_bytes - 2 - 8
+    struct.pack_into("<I", half, first_end, 1)  # the character is shared with the binary column
+    with pytest.raises(PageError, match="not UTF-8"):
+        read_page(resealed(half, first_end, 1), SLOTTED)
+
+
+def outcome(read, page, schema):
+    """The rows, or that the page is refused."""
+    try:
+        return [list(map(repr, row)) for row in read(page, schema)]
+    except (PageError, ValueError):
+        return "refused"
+
+
+def vectorised(page, schema):
+    columns = read_page(page, schema).columns
+    stamps = [
+        c.cast("int64") if f.dtype is shapes.TIME.dtype else c
+        for f, c in zip(schema, columns, strict=True)
+    ]
+    return zip(*(c.to_pylist() for c in stamps), strict=True)
+
+
+@pytest.mark.parametrize("schema", [DENSE, SLOTTED], ids=["dense", "slotted"])
+@settings(max_examples=300, deadline=None)
+@given(data=st.data())
+def test_both_readers_refuse_the_same_pages(schema, data):
+    page = small(schema)
+    places = [4, 5, 6, 7, 8, 12, 16, 20, 24, 56, 88, 89, 92, 96, 159, 200, 223]
+    places += range(224, len(page))
+    at = data.draw(st.sampled_from(places))
+    wrong = resealed(page, at, data.draw(st.integers(0, 255)), "B")
+    expected = outcome(lambda p, s: naive.read_page(p, shapes.plain(s))[1], wrong, schema)
+    assert outcome(vectorised, wrong, schema) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{}", "at least one column"),
+        ("[]", "at least one column"),
+        ("[1]", "is not a column"),
+        ('[{"name":"a"}]', "is not a column"),
+        ('[{"name":"a","type":"int8","width":1}]', "is not a column"),
+        ('[{"name":"","type":"int8"}]', "name"),
+        ('[{"name":"a","type":"int128"}]', "int128"),
+        ('[{"name":"a","type":"int8","nullable":"false"}]', "not true or false"),
+        ('[{"name":"a","type":"int8"},{"name":"a","type":"int8"}]', "distinct"),
+    ],
+)
+def test_a_schema_that_the_format_does_not_know_is_refused(text, message):
+    with pytest.raises(ValueError, match=message):
+        Schema.from_json(text)
