@@ -2,6 +2,7 @@
 
     EdgedError                  problem, place and remedy; has an exit code
     ├── JobError                a job document is wrong; `path` points at the fault       exit 65
+    │   ├── JobFaults           several faults of one part of it
     │   └── ExpressionError     a SQL expression in it does not parse, type or compile
     ├── ConfigError             the daemon's own settings are wrong                        exit 78
     │   └── CommandError        a command to the running daemon failed; `kind` says why; exit 69 if
@@ -25,6 +26,8 @@ Messages say what was wrong, where, and what to do.  Exit codes are those of sys
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 class EdgedError(Exception):
     """Base of the tree.  `exit_code` is the CLI's exit code."""
@@ -40,6 +43,15 @@ class JobError(EdgedError):
     def __init__(self, path: str, problem: str, advice: str = "") -> None:
         self.path, self.problem, self.advice = path, problem, advice
         super().__init__(f"{path}: {problem}" + (f" ({advice})" if advice else ""))
+
+
+class JobFaults(JobError):
+    """Several faults of one part of a document; path, problem and advice are the first one's."""
+
+    def __init__(self, faults: Sequence[JobError]) -> None:
+        first = faults[0]
+        super().__init__(first.path, first.problem, first.advice)
+        self.faults = tuple(faults)
 
 
 class ExpressionError(JobError):

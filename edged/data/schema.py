@@ -104,7 +104,7 @@ class Schema:
 
     @classmethod
     def from_json(cls, document: str | list[dict[str, Any]]) -> Schema:
-        """The inverse of `to_json` (`edged.pages.format`).  Raises ValueError for any other text."""
+        """The inverse of `to_json` (`edged.pages.format`).  Raises ValueError for another text."""
         rows = json.loads(document) if isinstance(document, str) else document
         if not isinstance(rows, list) or not rows:
             raise ValueError("a schema is a list of at least one column")

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from edged.data.schema import TIMESTAMP, TYPES, Field, Schema
+from edged.documents.faults import FaultCollector
 from edged.documents.reader import below, did_you_mean, table, text
 from edged.errors import JobError
 
@@ -18,7 +19,7 @@ COLUMNS_MAX = 1000
 def columns(path: str, document: Mapping[str, Any], key: str = "columns") -> Schema:
     """A schema written as `{ name = "type", other = "type?" }`; `?` marks a nullable column.
 
-    Raises JobError at the first column that is wrong.
+    Raises JobError with every column that is wrong.
     """
     given = table(path, document, key)
     path = below(path, key)
@@ -26,22 +27,29 @@ def columns(path: str, document: Mapping[str, Any], key: str = "columns") -> Sch
         raise JobError(path, "is empty", "name at least the time column")
     if len(given) > COLUMNS_MAX:
         raise JobError(path, f"holds {len(given)} columns", f"at most {COLUMNS_MAX}")
-    fields: list[Field] = []
+    wrong = FaultCollector()
     lower: dict[str, str] = {}
-    for name in given:
-        where = below(path, name)
-        if not COLUMN.fullmatch(name):
-            advice = "letters, digits and _, no digit first, at most 63"
-            raise JobError(where, f"{name!r} is not a column's name", advice)
-        other = lower.setdefault(name.lower(), name)
-        if other != name:
-            raise JobError(where, f"differs from {other} only in case", "SQL ignores case")
-        kind = text(path, given, name)
-        dtype = TYPES.get(kind.removesuffix("?"))
-        if dtype is None:
-            raise JobError(where, f"{kind!r} is not a type", did_you_mean(kind, TYPES))
-        fields.append(Field(name, dtype, kind.endswith("?")))
-    return Schema.of(fields)
+    fields = [
+        wrong.attempt(lambda name=name: _field(path, given, name, lower), None) for name in given
+    ]
+    wrong.settle()
+    return Schema.of(f for f in fields if f is not None)
+
+
+def _field(path: str, given: Mapping[str, Any], name: str, lower: dict[str, str]) -> Field:
+    """A column; `lower` holds the names before it by their lower case."""
+    where = below(path, name)
+    if not COLUMN.fullmatch(name):
+        advice = "letters, digits and _, no digit first, at most 63"
+        raise JobError(where, f"{name!r} is not a column's name", advice)
+    other = lower.setdefault(name.lower(), name)
+    if other != name:
+        raise JobError(where, f"differs from {other} only in case", "SQL ignores case")
+    kind = text(path, given, name)
+    dtype = TYPES.get(kind.removesuffix("?"))
+    if dtype is None:
+        raise JobError(where, f"{kind!r} is not a type", did_you_mean(kind, TYPES))
+    return Field(name, dtype, kind.endswith("?"))
 
 
 def time_column(path: str, document: Mapping[str, Any], schema: Schema) -> str:

@@ -23,6 +23,7 @@ from edged.data.gather import take
 from edged.data.schema import Field, Schema
 from edged.data.scratch import Scratch
 from edged.data.workers import Workers
+from edged.documents.faults import FaultCollector
 from edged.errors import ExpressionError
 from edged.expressions import codegen, parse, stage_plan, tree
 from edged.expressions import types as t
@@ -83,15 +84,20 @@ class Projection:
 
     @classmethod
     def of(cls, path: str, columns: Mapping[str, object], schema: Schema) -> Projection:
-        """Check `columns`, name to SQL.  Raises ExpressionError at `path.<name>`."""
+        """Check `columns`, name to SQL.  Raises JobError at every `path.<name>` at fault."""
         binder = Binder(schema, dispatch)
         trees: list[Node] = []
         fields: list[Field] = []
+        wrong = FaultCollector()
         for name, sql in columns.items():
             binder.path = f"{path}.{name}"
-            bound = _shallow(binder.path, binder.bind, parse.parse(binder.path, sql))
-            fields.append(_field(binder.path, name, bound))
-            trees.append(bound)
+            try:
+                bound = _shallow(binder.path, binder.bind, parse.parse(binder.path, sql))
+                fields.append(_field(binder.path, name, bound))
+                trees.append(bound)
+            except ExpressionError as fault:
+                wrong.faults.append(fault)
+        wrong.settle()
         computed = [n for n in trees if not isinstance(n, tree.ColumnRef)]
         source = _shallow(path, codegen.projection, computed)
         done = _shallow(path, _stages, binder)

@@ -27,6 +27,7 @@ from edged.data.flow import Link
 from edged.data.schema import Schema
 from edged.data.schema_document import columns, time_column
 from edged.documents import reader as doc
+from edged.documents.faults import FaultCollector, each
 from edged.errors import JobError
 from edged.job import governor
 from edged.operators.base import OPERATORS, OperatorPlan
@@ -170,7 +171,7 @@ class _JobReader:
         try:
             return call()
         except JobError as fault:
-            self.faults.append(fault)
+            self.faults += each(fault)
             return None
 
     def job(self, given: Mapping[str, Any]) -> JobPlan:
@@ -230,18 +231,24 @@ class _JobReader:
     def promises(self, document: dict[str, Any]) -> Promises:
         given = doc.table("", document, "promises", {})
         self.unknown("promises", given, _PROMISE_KEYS)
-        latency = doc.duration("promises", given, "latency", "1s", least=1)
-        ack = doc.duration("promises", given, "ack_within", latency, least=1)
-        if ack > latency:
+        wrong, at = FaultCollector(), "promises"
+        latency = wrong.attempt(lambda: doc.duration(at, given, "latency", "1s", least=1), 0)
+        ack = wrong.attempt(lambda: doc.duration(at, given, "ack_within", latency, least=1), 0)
+        if latency and ack > latency:
             advice = "acks cannot wait for longer than results; lower it or leave it out"
-            raise JobError("promises.ack_within", "is longer than latency", advice)
-        memory = doc.size("promises", given, "memory", "512MiB", least=MEMORY_BYTES_MIN)
-        durability = doc.choice("promises", given, "durability", DURABILITIES, "exactly_once")
-        upload = doc.duration("promises", given, "upload_within", 0)
+            wrong.note("promises.ack_within", "is longer than latency", advice)
+        memory = wrong.attempt(
+            lambda: doc.size(at, given, "memory", "512MiB", least=MEMORY_BYTES_MIN), 0
+        )
+        durability = wrong.attempt(
+            lambda: doc.choice(at, given, "durability", DURABILITIES, "exactly_once"), ""
+        )
+        upload = wrong.attempt(lambda: doc.duration(at, given, "upload_within", 0), 0)
         if upload > UPLOAD_WITHIN_US_MAX:
-            raise JobError("promises.upload_within", "is longer than a week", "shorten it")
-        first = doc.boolean("promises", given, "telemetry_first", False)
-        full = doc.choice("promises", given, "when_full", WHEN_FULL, BLOCK)
+            wrong.note("promises.upload_within", "is longer than a week", "shorten it")
+        first = wrong.attempt(lambda: doc.boolean(at, given, "telemetry_first", False), False)
+        full = wrong.attempt(lambda: doc.choice(at, given, "when_full", WHEN_FULL, BLOCK), BLOCK)
+        wrong.settle()
         return Promises(latency, ack, memory, durability, upload, first, full)
 
     def governor(self, document: dict[str, Any]) -> governor.GovernorPlan | None:
@@ -267,25 +274,38 @@ class _JobReader:
             self.links[f"{name}.late"] = None
         document = _entry(path, document)
         self.unknown(path, document, _STREAM_KEYS)
-        schema = columns(path, document)
-        time = time_column(path, document, schema)
+        wrong = FaultCollector()
+
+        def duration(key: str, default: Any, least: int = 0) -> int:
+            return wrong.attempt(
+                lambda: doc.duration(path, document, key, default, least=least), least
+            )
+
+        schema = wrong.attempt(lambda: columns(path, document), Schema.of(()))
+        time = (
+            wrong.attempt(lambda: time_column(path, document, schema), "") if schema.fields else ""
+        )
         plan = StreamPlan(
             name,
             schema,
             time,
-            doc.duration(path, document, "lateness", "0s"),
-            doc.duration(path, document, "idle_after", "10s", least=1),
-            doc.duration(path, document, "max_ahead", "1h", least=1),
-            doc.choice(path, document, "late", LATE, "drop"),
+            duration("lateness", "0s"),
+            duration("idle_after", "10s", 1),
+            duration("max_ahead", "1h", 1),
+            wrong.attempt(lambda: doc.choice(path, document, "late", LATE, "drop"), "drop"),
             cast(SourcePlan, None),
-            doc.duration(path, document, "silent_after", 0),
-            doc.duration(path, document, "max_behind", "1h", least=1),
+            duration("silent_after", 0),
+            duration("max_behind", "1h", 1),
         )
-        link = Link(schema, time, plan.lateness_us)
-        self.links[name] = link
-        if plan.late == "dead_letter":
-            self.links[f"{name}.late"] = link
-        return replace(plan, source=self.source(f"{path}.source", document, plan))
+        if not wrong.faults:
+            self.links[name] = link = Link(schema, time, plan.lateness_us)
+            if plan.late == "dead_letter":
+                self.links[f"{name}.late"] = link
+        source = plan.source
+        if time:
+            source = wrong.attempt(lambda: self.source(f"{path}.source", document, plan), source)
+        wrong.settle()
+        return replace(plan, source=source)
 
     def source(self, path: str, document: dict[str, Any], stream: StreamPlan) -> SourcePlan:
         given = doc.table(path.rpartition(".")[0], document, "source")

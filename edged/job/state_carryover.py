@@ -17,8 +17,12 @@ numbers would begin again at 1, and the centre would take its pages for duplicat
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
+from edged.data.flow import Link
 from edged.data.schema import Field, Schema
 from edged.errors import JobError
 from edged.job.plan import JobPlan, StreamPlan
@@ -50,11 +54,12 @@ class CarryOver:
 def compare(old: JobPlan, new: JobPlan) -> CarryOver:
     """The parts that a replacement of `old` by `new` keeps, starts, drops and refuses."""
     before, after = _parts(old), _parts(new)
+    links = _Links(old, new)
     kept, started, refused = [], [], []
     for path, part in after.items():
         if path not in before:
             started.append(path)
-        elif fault := _refusal(path, before[path], part):
+        elif fault := _refusal(path, before[path], part, links):
             refused.append(fault)
         elif _stateless(part) or _stateless(before[path]):
             started.append(path)
@@ -80,26 +85,92 @@ def _stateless(part: _Part) -> bool:
     return isinstance(part, OperatorPlan) and not part.signature_facts()
 
 
-def _refusal(path: str, old: _Part, new: _Part) -> JobError | None:
+def _refusal(path: str, old: _Part, new: _Part, links: _Links) -> JobError | None:
     advice = "give it another id to start it empty, or undo the change"
     if isinstance(old, StreamPlan) and isinstance(new, StreamPlan):
         if change := _schema_change(old.schema, new.schema):
             return JobError(f"{path}.columns", f"cannot change in a running job: {change}", advice)
         if old.time != new.time:
-            problem = f"cannot change in a running job: was {old.time}"
+            problem = f"cannot change in a running job: was {old.time}, is {new.time}"
             return JobError(f"{path}.time", problem, advice)
         return None
     if _stateless(old) or isinstance(old, StreamPlan) or isinstance(new, StreamPlan):
         return None
     if old.kind != new.kind:
-        return JobError(f"{path}.type", f"cannot change in a running job: was {old.kind}", advice)
+        problem = f"cannot change in a running job: was {old.kind}, is {new.kind}"
+        return JobError(f"{path}.type", problem, advice)
     if old.version != new.version:
         problem = f"saves its state as version {new.version}, the store holds {old.version}"
         return JobError(path, problem, advice)
     if old.signature() != new.signature():
-        problem = "its state does not fit: its schema, keys or sizes have changed"
+        problem = f"its state does not fit: {links.changes(path, old)}"
         return JobError(path, problem, advice)
     return None
+
+
+class _Links:
+    """Two plans of a job, to say what has changed between them."""
+
+    def __init__(self, old: JobPlan, new: JobPlan) -> None:
+        self._old, self._new = old, new
+
+    def changes(self, path: str, part: OperatorPlan | SinkPlan) -> str:
+        """The keys and input columns of a part that its state depends on and that have changed."""
+        section, id = path.split(".", 1)
+        before, after = (plan.document[section][id] for plan in (self._old, self._new))
+        found = []
+        for key in dict.fromkeys((*before, *after)):
+            if before.get(key) != after.get(key) and self._matters(part, before, after, key):
+                found += _value_changes(key, before.get(key), after.get(key))
+        for was, now in zip(self._old.inputs[id], self._new.inputs[id], strict=False):
+            if was in self._old.links and now in self._new.links:
+                found += _link_changes(now, self._old.links[was], self._new.links[now])
+        return "; ".join(found) or "its inputs have changed"
+
+    def _matters(
+        self,
+        part: OperatorPlan | SinkPlan,
+        before: Mapping[str, Any],
+        after: Mapping[str, Any],
+        key: str,
+    ) -> bool:
+        """Whether the state depends on the change of this key alone."""
+        mixed = {k: v for k, v in before.items() if k != key}
+        mixed |= {key: after[key]} if key in after else {}
+        links = [self._old.links[name] for name in self._old.inputs[part.id]]
+        try:
+            if isinstance(part, OperatorPlan):
+                other: OperatorPlan | SinkPlan = part.parse("", part.id, mixed, links)
+            else:
+                other = part.parse("", part.id, mixed, links[0])
+        except JobError:
+            return True
+        return other.signature() != part.signature()
+
+
+def _value_changes(key: str, old: Any, new: Any) -> list[str]:
+    """What was in a key, or in the keys below it."""
+    if isinstance(old, Mapping) and isinstance(new, Mapping):
+        names = [n for n in dict.fromkeys((*old, *new)) if old.get(n) != new.get(n)]
+        found = [_value_change(f"{key}.{n}", old.get(n), new.get(n)) for n in names]
+        return found or [f"the order of {key} has changed"]
+    return [_value_change(key, old, new)]
+
+
+def _value_change(key: str, old: Any, new: Any) -> str:
+    was = "not there" if old is None else json.dumps(old, ensure_ascii=False)
+    now = "gone" if new is None else json.dumps(new, ensure_ascii=False)
+    return f"{key} was {was}, is {now}"
+
+
+def _link_changes(name: str, old: Link, new: Link) -> list[str]:
+    """What has changed in the rows of an input."""
+    found = []
+    if change := _schema_change(old.schema, new.schema):
+        found.append(f"in its input {name}, {change}")
+    if old.time != new.time:
+        found.append(f"the time column of its input {name} was {old.time}, is {new.time}")
+    return found
 
 
 def _schema_change(old: Schema, new: Schema) -> str:
@@ -107,7 +178,7 @@ def _schema_change(old: Schema, new: Schema) -> str:
         if f.name not in new:
             return f"{f.name} is gone"
         if new.field(f.name) != f:
-            return f"{f.name} was {_type(f)}"
+            return f"{f.name} was {_type(f)}, is {_type(new.field(f.name))}"
     for f in new:
         if f.name not in old:
             return f"{f.name} was not there"

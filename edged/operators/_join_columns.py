@@ -8,6 +8,7 @@ from typing import Any
 
 from edged.data.flow import Link
 from edged.data.schema import Field, Schema
+from edged.documents.faults import FaultCollector
 from edged.documents.reader import did_you_mean, names
 from edged.errors import JobError
 
@@ -26,8 +27,8 @@ class Output:
 def read_keys(
     path: str, document: Mapping[str, Any], left: Link, right: Link
 ) -> tuple[tuple[str, str], ...]:
-    """The pairs of key columns, `on` of the document.  Raises JobError."""
-    pairs = []
+    """The pairs of key columns, `on` of the document.  Raises JobError with all faults."""
+    wrong, pairs = FaultCollector(), list[tuple[str, str]]()
     for i, entry in enumerate(names(path, document, "on")):
         where = f"{path}.on[{i}]"
         first, equals, second = (part.strip() for part in entry.partition("="))
@@ -35,12 +36,15 @@ def read_keys(
         for name, link, side in zip(pair, (left, right), SIDES, strict=True):
             if name not in link.schema:
                 advice = did_you_mean(name, link.schema.names)
-                raise JobError(where, f"{side} has no column {name}", advice)
+                wrong.note(where, f"{side} has no column {name}", advice)
+        if not all(n in link.schema for n, link in zip(pair, (left, right), strict=True)):
+            continue
         kinds = [link.schema.field(n).dtype for n, link in zip(pair, (left, right), strict=True)]
         if kinds[0] is not kinds[1]:
             problem = f"left.{pair[0]} is {kinds[0]}, right.{pair[1]} is {kinds[1]}"
-            raise JobError(where, problem, "cast one of them with a map before the join")
+            wrong.note(where, problem, "cast one of them with a map before the join")
         pairs.append(pair)
+    wrong.settle()
     return tuple(pairs)
 
 
@@ -67,18 +71,21 @@ def default_columns(
 def chosen_columns(
     path: str, given: Mapping[str, Any], left: Link, right: Link
 ) -> tuple[Output, ...]:
-    """The output that `columns` describes.  Raises JobError."""
-    columns = []
+    """The output that `columns` describes.  Raises JobError with all faults."""
+    wrong, columns = FaultCollector(), list[Output]()
     for name, source in given.items():
         where = f"{path}.{name}"
         side, dot, column = source.partition(".") if isinstance(source, str) else ("", "", "")
         if side not in SIDES or not dot:
-            raise JobError(where, f"{source!r} is not a column", 'write "left.x" or "right.x"')
+            wrong.note(where, f"{source!r} is not a column", 'write "left.x" or "right.x"')
+            continue
         link = (left, right)[SIDES.index(side)]
         if column not in link.schema:
             advice = did_you_mean(column, link.schema.names)
-            raise JobError(where, f"{side} has no column {column}", advice)
+            wrong.note(where, f"{side} has no column {column}", advice)
+            continue
         columns.append(Output(name, SIDES.index(side), column))
+    wrong.settle()
     return tuple(columns)
 
 

@@ -48,6 +48,7 @@ from edged.data.hashing import exact_bits, key_code
 from edged.data.schema import Schema
 from edged.data.scratch import Scratch
 from edged.data.workers import Workers
+from edged.documents.faults import FaultCollector
 from edged.documents.reader import duration, table, text
 from edged.documents.units import show_duration
 from edged.errors import JobError
@@ -103,14 +104,19 @@ class IntervalJoinPlan(OperatorPlan):
     ) -> IntervalJoinPlan:
         """Check keys, bounds and columns against both inputs."""
         left, right = inputs
-        on = read_keys(path, document, left, right)
-        before_us = duration(path, document, "before", 0)
-        after_us = duration(path, document, "after", 0)
+        wrong, nothing = FaultCollector(), tuple[Output, ...]()
+        on = wrong.attempt(lambda: read_keys(path, document, left, right), ())
+        before_us = wrong.attempt(lambda: duration(path, document, "before", 0), 0)
+        after_us = wrong.attempt(lambda: duration(path, document, "after", 0), 0)
+        kernel = wrong.attempt(lambda: _kernel(path, document), AUTO)
+        columns = nothing
         if "columns" in document:
-            columns = chosen_columns(
-                f"{path}.columns", table(path, document, "columns"), left, right
+            given = wrong.attempt(lambda: table(path, document, "columns"), {})
+            columns = wrong.attempt(
+                lambda: chosen_columns(f"{path}.columns", given, left, right), nothing
             )
-        else:
+        wrong.settle()
+        if "columns" not in document:
             columns = default_columns(f"{path}.columns", left, right, on)
         time = next((c.name for c in columns if c.side == 0 and c.source == left.time), None)
         if time is None:
@@ -118,8 +124,6 @@ class IntervalJoinPlan(OperatorPlan):
             raise JobError(f"{path}.columns", "the left time column is missing", advice)
         disorder_us = left.disorder_us + right.disorder_us + before_us + after_us
         output = Link(output_schema(columns, (left, right)), time, disorder_us)
-        kernel = text(path, document, "kernel", AUTO)
-        _member(f"{path}.kernel", kernel)
         return cls(id, (left, right), on, before_us, after_us, columns, output, kernel)
 
     @property
@@ -445,6 +449,13 @@ def _member(path: str, name: str) -> type[WindowJoin]:
         choices = ", ".join([AUTO, *(m.name for m in load_joins().values() if m.ordered)])
         raise JobError(path, f"{name!r} is not a kernel of a join", f"one of {choices}")
     return member
+
+
+def _kernel(path: str, document: Mapping[str, Any]) -> str:
+    """The kernel that a document names, or AUTO."""
+    kernel = text(path, document, "kernel", AUTO)
+    _member(f"{path}.kernel", kernel)
+    return kernel
 
 
 def _new_member(plan: IntervalJoinPlan, name: str, start: int = 0) -> WindowJoin:

@@ -58,6 +58,7 @@ from edged.data.schema_document import COLUMN
 from edged.data.scratch import Scratch
 from edged.data.workers import PARALLEL_ROWS, Workers
 from edged.documents import reader as doc
+from edged.documents.faults import FaultCollector
 from edged.documents.units import show_duration
 from edged.errors import JobError
 from edged.operators._window_groups import (
@@ -207,26 +208,22 @@ class WindowPlan(OperatorPlan):
     ) -> WindowPlan:
         """Check `document`; raises JobError."""
         schema = inputs[0].schema
-        by = doc.names(path, document, "keys", ())
+        wrong, none = FaultCollector(), tuple[Measure, ...]()
+        by = wrong.attempt(lambda: doc.names(path, document, "keys", ()), ())
         for i, name in enumerate(by):
             if name not in schema:
                 advice = doc.did_you_mean(name, schema.names)
-                raise JobError(f"{path}.keys[{i}]", f"no column {name!r} in the input", advice)
+                wrong.note(f"{path}.keys[{i}]", f"no column {name!r} in the input", advice)
         if len(by) > KEYS_MAX:
-            raise JobError(f"{path}.keys", f"{len(by)} keys", f"at most {KEYS_MAX}")
-        size = doc.duration(path, document, "size", least=1)
-        every = doc.duration(path, document, "every", size, least=1)
-        if every > size:
-            raise JobError(
-                f"{path}.every", "is longer than size: rows between windows would be lost",
-                f"at most {show_duration(size)}",
-            )  # fmt: skip
-        if -(-size // every) > HOPS_MAX:
-            raise JobError(
-                f"{path}.every", f"puts a row into {-(-size // every)} windows",
-                f"at most {HOPS_MAX}",
-            )  # fmt: skip
-        measures = _measures(f"{path}.aggregates", doc.table(path, document, "aggregates"), schema)
+            wrong.note(f"{path}.keys", f"{len(by)} keys", f"at most {KEYS_MAX}")
+        size, every = wrong.attempt(lambda: _lengths(path, document), (1, 1))
+        measures = wrong.attempt(
+            lambda: _measures(
+                f"{path}.aggregates", doc.table(path, document, "aggregates"), schema
+            ),
+            none,
+        )
+        wrong.settle()
         output = Link(_output(path, schema, by, measures), "window_start", 0)
         return cls(id, inputs[0], by, size, every, measures, output)
 
@@ -257,11 +254,36 @@ class WindowPlan(OperatorPlan):
         return -(-self.size_us // self.every_us)
 
 
+def _lengths(path: str, document: Mapping[str, Any]) -> tuple[int, int]:
+    """Size and distance of the windows, in µs."""
+    wrong = FaultCollector()
+    size = wrong.attempt(lambda: doc.duration(path, document, "size", least=1), 0)
+    every = wrong.attempt(lambda: doc.duration(path, document, "every", size or 1, least=1), 1)
+    if size and every > size:
+        wrong.note(
+            f"{path}.every", "is longer than size: rows between windows would be lost",
+            f"at most {show_duration(size)}",
+        )  # fmt: skip
+    if -(-size // every) > HOPS_MAX:
+        wrong.note(
+            f"{path}.every", f"puts a row into {-(-size // every)} windows", f"at most {HOPS_MAX}"
+        )
+    wrong.settle()
+    return size, every
+
+
 def _measures(path: str, calls: Mapping[str, Any], schema: Schema) -> tuple[Measure, ...]:
-    """The aggregates of a document; raises JobError at the one that is wrong."""
+    """The aggregates of a document; raises JobError with all that are wrong."""
     if not calls:
         raise JobError(path, "is empty", 'name at least one, e.g. n = "count(*)"')
-    return tuple(_measure(f"{path}.{name}", name, call, schema) for name, call in calls.items())
+    wrong, found = FaultCollector(), list[Measure]()
+    for name, call in calls.items():
+        try:
+            found.append(_measure(f"{path}.{name}", name, call, schema))
+        except JobError as fault:
+            wrong.faults.append(fault)
+    wrong.settle()
+    return tuple(found)
 
 
 def _measure(path: str, name: str, call: object, schema: Schema) -> Measure:

@@ -6,8 +6,9 @@ into growing column arrays and returned as one large batch; only the requested c
 
 Invariants
 
-1. A page is read completely or not at all: header, sizes, checksum, the structure of every tuple and
-   the UTF-8 of the texts that are read are checked before any of its rows counts.  Faults raise PageError with the page's name.
+1. A page is read completely or not at all: header, sizes, checksum, the structure of every tuple
+   and the UTF-8 of the texts that are read are checked before any of its rows counts.  Faults raise
+   PageError with the page's name.
 2. No Python runs per tuple.  Fixed columns are strided copies (dense) or one gather (slotted).  The
    values of a variable column lie in the page in reverse row order with gaps between them, so the
    page's bytes are one Arrow array of value, gap, value, ...: `take` copies the values out.

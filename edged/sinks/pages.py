@@ -22,6 +22,7 @@ from typing import Any
 from edged.data.flow import BeatContext, Flow, Link, State
 from edged.data.schema import Schema
 from edged.documents import reader as doc
+from edged.documents.faults import FaultCollector
 from edged.documents.units import show_size, size_bytes
 from edged.errors import JobError
 from edged.pages.format import CAPACITY_DEFAULT, CAPACITY_MAX, CAPACITY_MIN
@@ -102,19 +103,22 @@ class PagesPlan(SinkPlan):
     @classmethod
     def parse(cls, path: str, id: str, document: Mapping[str, Any], input: Link) -> PagesPlan:
         """Check `document`; raises JobError."""
-        stream = doc.is_id(f"{path}.stream", document.get("stream", id))
-        partitions = doc.integer(path, document, "partitions", 1, least=1, most=PARTITIONS_MAX)
-        partition_by = doc.names(path, document, "partition_by", ())
+        wrong = FaultCollector()
+
+        def integer(key: str, most: int) -> int:
+            return wrong.attempt(lambda: doc.integer(path, document, key, 1, least=1, most=most), 1)
+
+        stream = wrong.attempt(lambda: doc.is_id(f"{path}.stream", document.get("stream", id)), id)
+        partitions, version = integer("partitions", PARTITIONS_MAX), integer("version", 2**32 - 1)
+        partition_by = wrong.attempt(lambda: doc.names(path, document, "partition_by", ()), ())
         for i, name in enumerate(partition_by):
             if name not in input.schema:
                 advice = doc.did_you_mean(name, input.schema.names)
-                raise JobError(f"{path}.partition_by[{i}]", f"no column {name!r} here", advice)
-        if partitions > 1 and not partition_by:
-            raise JobError(
-                f"{path}.partitions", "rows have no partition columns", "set partition_by"
-            )
-        version = doc.integer(path, document, "version", 1, least=1, most=2**32 - 1)
-        capacity = _capacity(path, document, input.schema)
+                wrong.note(f"{path}.partition_by[{i}]", f"no column {name!r} here", advice)
+        if partitions > 1 and not document.get("partition_by"):
+            wrong.note(f"{path}.partitions", "rows have no partition columns", "set partition_by")
+        capacity = wrong.attempt(lambda: _capacity(path, document, input.schema), 0)
+        wrong.settle()
         return cls(id, input, stream, version, partitions, partition_by, capacity)
 
     def build(self, context: SinkContext) -> PagesSink:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import random
 import re
+import sys
 import warnings
 from collections.abc import Iterator
 
@@ -34,11 +35,18 @@ LEAVES = {
 """Literals, columns and nullable columns of each kind: strings, positions, lengths, whole numbers,
 times, doubles, conditions.  Functions of the C library ("D" in MADE) are no arguments, since what
 is made of them, a text for instance, shows the last place, which may differ."""
-_DOUBLES = """exp ln log log2 log10 sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh
-degrees radians""".split()
-_PARTS = """year quarter month week day hour minute second millisecond microsecond dayofweek isodow
-dayofyear""".split()
-_UNITS = "microsecond millisecond second minute hour day week month quarter year".split()
+_DOUBLES = (
+    "exp", "ln", "log", "log2", "log10", "sin", "cos", "tan", "asin", "acos", "atan",
+    "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "degrees", "radians",
+)  # fmt: skip
+_PARTS = (
+    "year", "quarter", "month", "week", "day", "hour", "minute", "second",
+    "millisecond", "microsecond", "dayofweek", "isodow", "dayofyear",
+)  # fmt: skip
+_UNITS = (
+    "microsecond", "millisecond", "second", "minute", "hour", "day", "week", "month",
+    "quarter", "year",
+)  # fmt: skip
 MADE = {
     "S": [
         "upper({S})", "lower({S})", "trim({S})", "ltrim({S}, {S})", "rtrim({S}, {S})",
@@ -196,8 +204,10 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
     forms, compared, found = differences(given.seed, given.count, rows=60)
-    print(*found, sep="\n")
-    print(f"{compared} of {given.count} compared, {len(forms)} forms, {len(found)} differ")
+    sys.stdout.writelines(f"{line}\n" for line in found)
+    sys.stdout.write(
+        f"{compared} of {given.count} compared, {len(forms)} forms, {len(found)} differ\n"
+    )
     raise SystemExit(1 if found else 0)
 
 

@@ -231,6 +231,38 @@ def test_every_independent_fault_is_reported_and_what_follows_from_one_is_not():
     ]  # fmt: skip
 
 
+def test_all_faults_of_one_part_are_reported():
+    document = copy.deepcopy(GOOD)
+    document["promises"] |= {"latency": "never", "memory": "much", "durability": "maybe"}
+    document["streams"]["wind"] |= {"lateness": "?", "late": "eat", "source": {"type": "no"}}
+    document["streams"]["spare"]["columns"] |= {"kw": "float", "other": "text"}
+    document["operators"] |= {
+        "m": {
+            "type": "map", "input": "power",
+            "columns": {"time": "time", "a": "nope + 1", "b": "sum(kw)", "c": "kw +"},
+        },
+        "w": {
+            "type": "window", "input": "power", "keys": ["x"], "size": "1s", "every": "2s",
+            "aggregates": {"n": "count(*)", "s": "sum(z)", "t": "med(kw)"},
+        },
+        "j": {
+            "type": "interval_join", "left": "power", "right": "power", "on": ["a", "b"],
+            "before": "?", "columns": {"time": "left.time", "q": "right.q"}, "kernel": "fast",
+        },
+    }  # fmt: skip
+    document["sinks"]["lost"] |= {"partitions": 2, "capacity": "1TiB", "version": 0}
+    paths = {fault.path for fault in faults(document)}
+    assert paths >= {
+        "promises.latency", "promises.memory", "promises.durability", "streams.wind.lateness",
+        "streams.wind.late", "streams.wind.source.type", "streams.spare.columns.kw",
+        "streams.spare.columns.other", "operators.m.columns.a", "operators.m.columns.b",
+        "operators.m.columns.c", "operators.w.keys[0]", "operators.w.every",
+        "operators.w.aggregates.s", "operators.w.aggregates.t", "operators.j.on[0]",
+        "operators.j.on[1]", "operators.j.before", "operators.j.columns.q", "operators.j.kernel",
+        "sinks.lost.partitions", "sinks.lost.capacity", "sinks.lost.version",
+    }  # fmt: skip
+
+
 def test_a_part_that_nobody_reads_is_a_warning():
     document = changed("sinks.out.input", "power")
     document["streams"]["spare"]["late"] = "dead_letter"
@@ -322,8 +354,16 @@ def test_an_equal_job_keeps_everything_that_has_state():
 @pytest.mark.parametrize(
     ("path", "value", "message"),
     [
-        ("operators.joined.before", "2min", r"operators.joined: its state does not fit"),
-        ("sinks.lost.partitions", 2, r"sinks.lost: its state does not fit"),
+        (
+            "operators.joined.before",
+            "2min",
+            r'operators.joined: its state does not fit: before was "1min", is "2min"',
+        ),
+        (
+            "sinks.lost.partitions",
+            2,
+            r"sinks.lost: its state does not fit: partitions was not there, is 2",
+        ),
         ("streams.wind.columns.speed", "float32", r"streams.wind.columns: .*speed was float64\?"),
         ("streams.wind.columns.gust", "float32", r"streams.wind.columns: .*gust was not there"),
     ],
@@ -335,6 +375,17 @@ def test_a_changed_part_is_refused_under_its_old_id(path, value, message):
     carry = compare(parse_job(GOOD), parse_job(document))
     with pytest.raises(JobError, match=message):
         carry.check()
+
+
+def test_a_refusal_names_the_changed_column_of_an_input_and_no_key_that_may_change():
+    document = copy.deepcopy(GOOD)
+    document["operators"]["joined"] |= {"kernel": "bucket", "after": "0s", "on": ["turbine"]}
+    compare(parse_job(GOOD), parse_job(document)).check()
+    mapped = {"type": "map", "input": "wind", "columns": {"turbine": "turbine", "time": "time"}}
+    document["operators"]["slow"] = mapped
+    document["operators"]["joined"]["right"] = "slow"
+    (refusal, _) = compare(parse_job(GOOD), parse_job(document)).refused
+    assert refusal.problem == ("its state does not fit: in its input slow, speed is gone")
 
 
 def test_promises_sources_and_limits_may_change_at_any_time():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import pytest
 from edged.data.columns import Batch
 from edged.data.schema import TYPES, Field, Schema
 from edged.data.workers import Workers
-from edged.errors import ExpressionError, KernelError
+from edged.errors import ExpressionError, JobError, KernelError
 from edged.expressions import arrow, functions
 from edged.expressions.program import Predicate, Projection
 from tests.job import expressions_duckdb as duck
@@ -321,3 +322,25 @@ def test_nullability_follows_from_the_expression():
     columns |= {"f": "CASE WHEN k > 1 THEN w END", "g": "NULLIF(k, 1)", "h": "greatest(i8, k)"}
     output = Projection.of("c", columns, duck.SCHEMA).output
     assert [f.name for f in output if f.nullable] == ["b", "d", "f", "g"]
+
+
+ANYTHING = [
+    "NULL", "1", "1.5", "1e0", "'a'", "TRUE", "i8", "u64", "f32", "b", "s", "ts", "ts - t",
+    "DATE '2020-01-01'", "INTERVAL '1 day'", "INTERVAL '1 month'", "to_timestamp(k)", "'a'::BLOB",
+    "12345678901234567890", "TIMESTAMP '2020-01-01'", "nope", "*", "(1, 2)", "(SELECT 1)",
+]  # fmt: skip
+
+
+def test_no_argument_of_any_function_is_answered_with_anything_but_a_refusal():
+    rng, accepted = random.Random(1), 0
+    for name in (name for name in functions.FUNCTIONS.load() if name != "||"):
+        several = (rng.choices(ANYTHING, k=rng.randint(2, 4)) for _ in range(3))
+        for arguments in [[], *([a] for a in ANYTHING), *several]:
+            sql = f"{name}({', '.join(arguments)})"
+            try:
+                accepted += Projection.of("c", {"c": sql}, duck.SCHEMA) is not None
+            except JobError:
+                continue
+            except Exception as problem:
+                pytest.fail(f"{sql}: {problem!r}")
+    assert accepted > 250

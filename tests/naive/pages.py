@@ -83,7 +83,8 @@ def present(schema, page, bitmap_at):
     """Which columns of a tuple are not null."""
     if not bitmap_bytes(schema):
         return [True] * len(schema)
-    return [bool(page[bitmap_at + i // 8] >> (i % 8) & 1) for i in range(len(schema))]
+    bits = [bool(page[bitmap_at + i // 8] >> (i % 8) & 1) for i in range(len(schema))]
+    return [bit or not nullable for bit, (_, _, nullable) in zip(bits, schema, strict=True)]
 
 
 def read_tuple(schema, page, at):
