@@ -29,11 +29,14 @@ def columns(path: str, document: Mapping[str, Any], key: str = "columns") -> Sch
         raise JobError(path, f"holds {len(given)} columns", f"at most {COLUMNS_MAX}")
     wrong = FaultCollector()
     lower: dict[str, str] = {}
-    fields = [
-        wrong.attempt(lambda name=name: _field(path, given, name, lower), None) for name in given
-    ]
+    fields: list[Field] = []
+    for name in given:
+        try:
+            fields.append(_field(path, given, name, lower))
+        except JobError as fault:
+            wrong.faults.append(fault)
     wrong.settle()
-    return Schema.of(f for f in fields if f is not None)
+    return Schema.of(fields)
 
 
 def _field(path: str, given: Mapping[str, Any], name: str, lower: dict[str, str]) -> Field:

@@ -8,6 +8,7 @@ from typing import TypeVar
 from edged.errors import JobError, JobFaults
 
 _T = TypeVar("_T")
+_I = TypeVar("_I")
 
 
 class FaultCollector:
@@ -22,7 +23,7 @@ class FaultCollector:
     def __init__(self) -> None:
         self.faults: list[JobError] = []
 
-    def attempt(self, call: Callable[[], _T], instead: _T) -> _T:
+    def attempt(self, call: Callable[[], _T], instead: _I) -> _T | _I:
         """The result of `call`; a JobError is recorded, and the result is `instead`."""
         try:
             return call()

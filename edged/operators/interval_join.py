@@ -105,13 +105,14 @@ class IntervalJoinPlan(OperatorPlan):
         """Check keys, bounds and columns against both inputs."""
         left, right = inputs
         wrong, nothing = FaultCollector(), tuple[Output, ...]()
+        none = dict[str, Any]()
         on = wrong.attempt(lambda: read_keys(path, document, left, right), ())
         before_us = wrong.attempt(lambda: duration(path, document, "before", 0), 0)
         after_us = wrong.attempt(lambda: duration(path, document, "after", 0), 0)
         kernel = wrong.attempt(lambda: _kernel(path, document), AUTO)
         columns = nothing
         if "columns" in document:
-            given = wrong.attempt(lambda: table(path, document, "columns"), {})
+            given = wrong.attempt(lambda: table(path, document, "columns"), none)
             columns = wrong.attempt(
                 lambda: chosen_columns(f"{path}.columns", given, left, right), nothing
             )
