@@ -68,9 +68,9 @@ class Committed:
 class Committer:
     """Owner of the commit thread and, with it, of all calls of the store and the uplink.
 
-    Both callbacks run on the commit thread.  `wake_heart` is called after a failure and when acks
-    arrive that the heart waits for; `on_landed` gets the ages (µs since durable) of pages that the
-    centre has acknowledged.
+    Both callbacks run on the commit thread.  `wake_heart` is called after a failure, when acks
+    arrive that the heart waits for, and where a commit waits for room or has found it.
+    `on_landed` gets the ages (µs since durable) of pages that the centre has acknowledged.
     """
 
     def __init__(
@@ -271,7 +271,9 @@ class Committer:
                     raise
                 self._wait_for_room(str(problem))
             else:
-                self.gate.proceed("commit")
+                if self.gate.full:
+                    self.gate.proceed("commit")
+                    self._wake_heart()
                 return refs
 
     def _drop_oldest(self) -> bool:
@@ -313,6 +315,7 @@ class Committer:
         is queued."""
         self.gate.wait("commit", reason)
         os.eventfd_write(self._finished, 1)
+        self._wake_heart()
         poll = select.poll()
         poll.register(self._queued, select.POLLIN)
         if self._uplink is not None:

@@ -90,7 +90,7 @@ class Heart:
         snapshot_bytes: int = SNAPSHOT_BYTES,
         profile: KernelProfile | None = None,
     ) -> None:
-        self.jobs, self.sources = registry.list, inputs.sources
+        self.jobs, self.sources, self._inputs = registry.list, inputs.sources, inputs
         self.changes = JobChanges(registry, inputs, clock, publisher, host)
         self._registry = registry
         self._store, self._committer, self._event_loop = store, committer, event_loop
@@ -147,6 +147,7 @@ class Heart:
         try:
             while not self._stopping:
                 self._committer.check()
+                self._heed_store()
                 self.changes.serve(self)
                 drained = self.changes.settle(self)
                 if self._drains and (drained or self._drain_is_over()):
@@ -344,10 +345,14 @@ class Heart:
         """Serve control until the commit thread reports.  A stop gives up a commit that waits for
         room in a full store."""
         over = self._drain_is_over()
+        self._heed_store()
         if self._committer.gate.full and (self._stopping or over):
             self._stopping = True
             self._committer.give_up()
         self._event_loop.until_commit(None if over else self._drains_until_us)
+
+    def _heed_store(self) -> None:
+        self._inputs.heed_store(self._committer.gate.full, self.jobs, self._clock.monotonic_us())
 
     # a beat ------------------------------------------------------------------------------------
 
@@ -389,9 +394,7 @@ class Heart:
 
     def _ingest(self, now: int, wall: int) -> int:
         """Ingest from the sources, unless the last beat left rows staged; returns the end time.
-
-        Rows that wait in one job do not keep the others from reading.
-        """
+        Rows that wait in one job do not keep the others from reading."""
         if not self._pending.cut or self._pending.deferred:
             for source in self.sources:
                 source.ingest(now, wall)

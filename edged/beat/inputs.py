@@ -19,6 +19,7 @@ from edged.data.staging import Staging
 from edged.data.workers import Workers
 from edged.errors import CommandError, ConfigError, JobError
 from edged.events.publisher import EventPublisher
+from edged.job.plan import REJECT
 from edged.platform.event_loop import EventLoop
 from edged.sources.base import Source, SourcePlan
 
@@ -46,6 +47,7 @@ class Inputs:
         self._event_loop, self._workers = event_loop, workers
         self._publisher, self._places = publisher, (directory, files)
         self._running: dict[str, tuple[list[Member], Source]] = {}
+        self._store_full = False
 
     def start(self, jobs: Sequence[JobRuntime]) -> None:
         """Start the sources of the recovered jobs.
@@ -75,6 +77,16 @@ class Inputs:
             for job in owners:
                 job.problem = str(problem)
         return failed
+
+    def heed_store(self, full: bool, jobs: Sequence[JobRuntime], monotonic_us: int) -> None:
+        """While the store is full, refuse the senders of jobs that want it (`when_full`)."""
+        if not full and not self._store_full:
+            return
+        self._store_full = full
+        names = {j.plan.name for j in jobs if full and j.plan.promises.when_full == REJECT}
+        for members, source in self._running.values():
+            streams = frozenset(name for job, name, _, _ in members if job in names)
+            source.reject(streams, monotonic_us)
 
     def fit(self, jobs: Sequence[JobRuntime]) -> None:
         """Run the sources that these jobs need, and no others.

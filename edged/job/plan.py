@@ -42,7 +42,7 @@ ENTRIES_MAX = 200
 MEMORY_BYTES_MIN = 1 << 20
 UPLOAD_WITHIN_US_MAX = 7 * 86_400_000_000
 
-BLOCK, DROP_OLDEST = WHEN_FULL = ("block", "drop_oldest")
+BLOCK, REJECT, DROP_OLDEST = WHEN_FULL = ("block", "reject", "drop_oldest")
 
 _JOB_KEYS = ("name", "promises", "governor", "streams", "operators", "sinks")
 _PROMISE_KEYS = (

@@ -43,6 +43,7 @@ MEMORY_BYTES_MIN = 8 << 20
 """Least memory for unfinished messages, whatever the streams' limits."""
 BURST_BYTES = 4 << 20
 """A connection with so many bytes waiting counts as one whose receive buffer was full."""
+STORE_FULL = "the store is full, and the job rejects rows until it has room: send them later"
 INGEST_BYTES_MAX = 16 << 20
 """Most bytes received by one `ingest`, so that a fast sender cannot prolong it without limit."""
 SENDS_MAX = 512
@@ -82,6 +83,7 @@ class TcpSource(Source):
         )  # fmt: skip
         self._tls = tls
         self.takes_http = not tls and settings.token_file is None
+        self._rejected: frozenset[str] = frozenset()
         self._acks = 0
         self._epoll: Any = None
         self._events = np.empty(calls.EVENTS_MAX * calls.EVENT_BYTES, np.uint8)
@@ -114,6 +116,14 @@ class TcpSource(Source):
     def serve_control(self, monotonic_us: int) -> None:
         """Admit connections on the event loop's thread, between beats."""
         self._admission.serve(monotonic_us)
+
+    def reject(self, streams: frozenset[str], monotonic_us: int) -> None:
+        """Refuse the connections of these streams, now and while they come."""
+        self._rejected = streams
+        feeds = list(self._feeds)
+        for connection in list(self._connections.values()) if streams else ():
+            if connection.state == OPEN and feeds[connection.feed] in streams:
+                self._refuse(connection, STORE_FULL, "store_full", monotonic_us)
 
     def ingest(self, monotonic_us: int, wall_us: int) -> None:
         """Receive and stage input up to the room in staging."""
@@ -322,6 +332,9 @@ class TcpSource(Source):
         if feed is None:
             known = ", ".join(sorted(self._feeds))
             raise ProtocolError(f"no stream {greeting.stream!r} here; there are: {known}")
+        if greeting.stream in self._rejected:
+            self._admission.refuse(connection, STORE_FULL, "store_full", monotonic_us)
+            return
         layout = feed.decoder.layout(match(greeting.schema, feed.staging.schema, greeting.stream))
         connection.layout, connection.slow = layout, layout == SLOW_LAYOUT
         connection.schema_message = greeting.message

@@ -73,6 +73,11 @@ class Source(ABC):
         """Do work that neither stages rows nor waits for a beat, such as accepting connections."""
         return
 
+    def reject(self, streams: frozenset[str], monotonic_us: int) -> None:
+        """Refuse the senders of these streams until the next call, because the store is full and
+        their jobs want that.  A source without senders waits instead."""
+        return
+
     @abstractmethod
     def ingest(self, monotonic_us: int, wall_us: int) -> None:
         """Move input into staging, up to its high watermark.  Never blocks."""

@@ -5,7 +5,10 @@ from __future__ import annotations
 import contextlib
 import random
 
+import pytest
+
 from edged.data.schema import Schema
+from edged.errors import PeerError
 from edged.job.plan import parse_job
 from edged.pages.read import read_page
 from tests.beat.loop import batch
@@ -40,6 +43,40 @@ def values(landing, document):
     ]
     schema = schema_of(document)
     return {seq: read_page(page, schema).column("value").to_pylist() for seq, page in pages.items()}
+
+
+def test_senders_are_refused_while_the_store_is_full_and_taken_when_it_has_room(tmp_path):
+    """Nothing that was acknowledged is lost; a job that blocks waits beside it."""
+    document, given = job("reject"), messages()
+    landing = tmp_path / "landing"
+    with collecting(landing) as collector:
+        collector.kill()
+        arguments = ("--store-max", str(STORE_BYTES), "--uplink", collector.url)
+        with Daemon(tmp_path, document, *arguments) as daemon:
+            sent, acked = 0, 0
+            with (
+                pytest.raises(PeerError, match="the store is full, and the job rejects rows"),
+                contextlib.closing(daemon.producer()) as producer,
+            ):
+                while sent < len(given):
+                    producer.send(batch(given[sent]))
+                    sent += 1
+                    producer.flush(60)
+                    acked = sent
+            assert 0 < acked < len(given)
+            with pytest.raises(PeerError, match="the store is full"):
+                daemon.producer(id="late").connect()
+            assert daemon.status()["sources"][0]["refused"] >= 2
+            with collecting(landing, port=collector.port):
+                daemon.until(lambda s: not s["store"]["full"])
+                with daemon.producer(timeout_s=300) as producer:
+                    acked = producer.connect()  # what was refused unacknowledged may be in
+                    producer.send(batch([-1]))
+                    producer.flush()
+                daemon.until(lambda s: s["store"]["backlog_pages"] == 0)
+            assert gaps(daemon) == []
+    found = [value for _, page in sorted(values(landing, document).items()) for value in page]
+    assert found == [value for some in given[:acked] for value in some] + [-1]
 
 
 def gaps(daemon):
