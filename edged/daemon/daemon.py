@@ -210,7 +210,7 @@ def _build(
     """Build the parts in the order of the module's diagram."""
     started_us, started_wall_us = clock.monotonic_us(), clock.wall_us()
     workers, space = Workers(settings.workers), StartupSpaceWait(settings.directory, service, log)
-    store = space.retry(partial(_open_store, settings))
+    store = space.retry(partial(_open_store, settings, service, log))
     events = Events(clock, log, store.session[0], store.device_epoch)
     publisher = EventPublisher(events)
     event_loop = EventLoop(clock)
@@ -255,11 +255,16 @@ def _build(
     return parts, uplink
 
 
-def _open_store(settings: DaemonSettings) -> Store:
+def _open_store(settings: DaemonSettings, service: SystemdService, log: LineLog) -> Store:
+    def tell(step: str) -> None:
+        service.starting(step)
+        log("info", step)
+
     return Store.open(
         settings.directory,
         bytes_max=settings.store_bytes_max,
         segment_bytes=settings.segment_bytes(),
+        tell=tell,
     )
 
 
@@ -356,6 +361,8 @@ def _publish_start(parts: Parts) -> None:
     start."""
     publisher, recovered, session = parts.publisher, parts.recovered, parts.store.session[0]
     parts.store.gaps.listen(lambda gap: publisher.store_gap(gap.text(), gap.to_json()))
+    if parts.store.migrated is not None:
+        publisher.store_migrated(*parts.store.migrated)
     for failure in failures():
         publisher.plugin_failed(failure.name, failure.group, str(failure))
     if session > 1:

@@ -151,6 +151,11 @@ class EventPublisher:
         facts = {"bytes": bytes_used, "bytes_max": bytes_max}
         self._events.add("store.room", "the store has room again", facts=facts)
 
+    def store_migrated(self, found: int, format: int) -> None:
+        """The start brought the store from an earlier version's format to this one's."""
+        text = f"the store was of format {found} and is now of format {format}"
+        self._events.add("store.migrated", text, facts={"found": found, "format": format})
+
     def store_gap(self, text: str, facts: Facts) -> None:
         """The store has lost a range for good; `facts` are those of `edged.store.gaps.Gap`."""
         job = facts["job"] or None

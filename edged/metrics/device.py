@@ -25,7 +25,7 @@ EVENT_KINDS = (
     "policy.fell_back",
     *("limits.taken_over", "limits.restored", "meter.lost", "meter.back", "store.full"),
     *("store.room", "store.gap", "uplink.down", "uplink.up", "uplink.alarm", "input.set_aside"),
-    "plugin.failed",
+    *("plugin.failed", "store.migrated"),
     *("desired.applied", "desired.refused", "source.refused", "config.reloaded", "config.refused"),
     *("stream.late", "stream.ahead", "producer.behind", "producer.in_time"),
     *("promise.missed", "promise.kept", "saturation.begun", "saturation.ended"),

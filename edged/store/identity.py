@@ -1,8 +1,10 @@
 """A store's identity: the device epoch, for its whole life, and the session, counted at each
 opening.
 
-`identity` is one line of JSON, written once: `{"format": 1, "epoch": "<16 hex digits>", "crc":
-CRC-32 of "<format> <epoch>"}`.  An unknown format is refused before anything is changed.
+`identity` is one line of JSON, written when the store is made and by each migration
+(`edged.store.migration`): `{"format": n, "epoch": "<16 hex digits>", "crc": CRC-32 of "<format>
+<epoch>", "edged": version}`.  An unknown format is refused before anything is changed; `edged`, the
+version that wrote the file, is for the refusal, and format 1 has none.
 
 `session` holds two slots of 4096 bytes, written in turn and made durable before the store is used:
 u64 counter, u64 random nonce, u64 device epoch, u32 CRC-32 of the 24 bytes before, little-endian.
@@ -16,11 +18,16 @@ import json
 import os
 import struct
 import zlib
+from collections.abc import Mapping
+from typing import Any
 
+from edged import __version__
 from edged.errors import StoreCorrupt, StoreError
 from edged.platform.disk import Disk, replace_file
 
-FORMAT = 1
+FORMAT, FORMAT_MIN = 2, 1
+"""The format that this version writes, and the oldest that it migrates."""
+READABLE = range(FORMAT_MIN, FORMAT + 1)
 _SLOT = struct.Struct("<QQQI")
 _SLOT_BYTES = 4096
 
@@ -32,15 +39,37 @@ def random_u64() -> int:
 
 def create_identity(disk: Disk, path: str) -> int:
     """Write a new identity, durably; returns its epoch."""
-    epoch = f"{random_u64():016x}"
-    crc = zlib.crc32(f"{FORMAT} {epoch}".encode())
-    text = json.dumps({"format": FORMAT, "epoch": epoch, "crc": crc}) + "\n"
-    replace_file(disk, path, [text.encode()])
-    return int(epoch, 16)
+    epoch = random_u64()
+    write_identity(disk, path, epoch, FORMAT)
+    return epoch
+
+
+def write_identity(disk: Disk, path: str, epoch: int, version: int) -> None:
+    """Write the identity of a store of format `version`, durably."""
+    number = f"{epoch:016x}"
+    crc = zlib.crc32(f"{version} {number}".encode())
+    content = {"format": version, "epoch": number, "crc": crc, "edged": __version__}
+    replace_file(disk, path, [(json.dumps(content) + "\n").encode()])
 
 
 def read_identity(disk: Disk, path: str) -> int:
-    """The epoch.  Raises StoreError for a format of another version of edged."""
+    """The epoch.  Raises StoreError for a format that this version neither reads nor migrates."""
+    document = _read(disk, path)
+    version, epoch = document["format"], document["epoch"]
+    if version not in READABLE:
+        raise StoreError(f"{path}: {_refusal(document)}")
+    if document.get("crc") != zlib.crc32(f"{version} {epoch}".encode()):
+        raise StoreCorrupt(f"{path}: damaged; see docs/store.md, 'When the store is damaged'")
+    return int(epoch, 16)
+
+
+def read_format(disk: Disk, path: str) -> int:
+    """The format of a store whose identity is whole."""
+    return int(_read(disk, path)["format"])
+
+
+def _read(disk: Disk, path: str) -> dict[str, Any]:
+    """The content; where it is damaged, one that matches no checksum."""
     file = disk.open(path)
     try:
         data = file.pread(4096, 0)
@@ -48,17 +77,25 @@ def read_identity(disk: Disk, path: str) -> int:
         file.close()
     try:
         document = json.loads(data)
-        version, epoch, crc = document["format"], document["epoch"], document.get("crc")
+        return {**document, "format": document["format"], "epoch": document["epoch"]}
     except (ValueError, KeyError, TypeError, AttributeError):
-        version, epoch, crc = FORMAT, "", None
-    if version != FORMAT:
-        raise StoreError(
-            f"{path}: the store has format {version}, this edged knows format {FORMAT}; nothing "
-            "was changed: use the edged that wrote it, or another directory"
-        )
-    if crc != zlib.crc32(f"{version} {epoch}".encode()):
-        raise StoreCorrupt(f"{path}: damaged; see docs/store.md, 'When the store is damaged'")
-    return int(epoch, 16)
+        return {"format": FORMAT, "epoch": ""}
+
+
+def _refusal(document: Mapping[str, Any]) -> str:
+    """Why a store's format is refused, and what to do."""
+    version = document["format"]
+    by = f", written by edged {document['edged']}" if "edged" in document else ""
+    text = (
+        f"the store has format {version}{by}; this edged {__version__} reads formats {FORMAT_MIN} "
+        f"to {FORMAT}.  Nothing was changed"
+    )
+    if isinstance(version, int) and version < FORMAT_MIN:
+        return f"{text}: start a version in between first, which migrates it"
+    return (
+        f"{text}: install the edged that wrote it, or a later one.  To go back to this version, "
+        "let that one deliver everything (edged stop --drain), then give this one another directory"
+    )
 
 
 def next_session(disk: Disk, path: str, epoch: int) -> tuple[int, int]:

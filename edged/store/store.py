@@ -3,6 +3,7 @@
     STORE/lock          flock held while the store is open; holds the pid, for diagnosis
     STORE/identity      format version and device epoch (edged/store/identity.py)
     STORE/session       number of openings
+    STORE/migration/    the work of an upgrade (edged/store/migration.py)
     STORE/log/          the write-ahead log (edged/store/log.py, records.py)
     STORE/snapshots/    operator state after a beat (edged/store/snapshots.py)
     STORE/spool/        unacked pages of retired segments (edged/store/spool.py)
@@ -31,7 +32,7 @@ beside commits.  `acked`, `pending` and the figures are safe on other threads at
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,7 +40,7 @@ from pathlib import Path
 from edged.errors import StoreBusy, StoreCorrupt, StoreError, StoreFailed
 from edged.pages.header import HEADER_BYTES, SEALED_AT_OFFSET
 from edged.platform.disk import DISK_FULL, Disk, File, SystemDisk
-from edged.store import identity, recovery
+from edged.store import identity, migration, recovery
 from edged.store.acks import read_acks, write_acks
 from edged.store.dropped_pages import gaps_of
 from edged.store.errors import StoreFull, no_room
@@ -78,6 +79,8 @@ class Store:
     gaps: GapLog
     apart: Set[str] = frozenset()
     """Streams whose pages a full store gives up: the spool keeps them in files of their own."""
+    migrated: tuple[int, int] | None
+    """The format that was found and the present one, where this opening migrated the store."""
 
     def __init__(self, path: str, disk: Disk, segment_bytes: int, bytes_max: int | None) -> None:
         self._path, self._disk, self._bytes_max = path, disk, bytes_max
@@ -99,8 +102,10 @@ class Store:
         *,
         segment_bytes: int = SEGMENT_BYTES,
         bytes_max: int | None = None,
+        tell: Callable[[str], None] = lambda text: None,
     ) -> Store:
-        """Open the store in directory `path`, or create one there.
+        """Open the store in directory `path`, or create one there.  One of an earlier format is
+        migrated (`edged.store.migration`), and `tell` hears each step.
 
         Raises StoreBusy if it is in use, StoreCorrupt if durable data is damaged, StoreError for
         an unknown format, StoreFailed if the disk fails, StoreFull if there is no room for a new
@@ -111,7 +116,7 @@ class Store:
         store = cls(where, disk or SystemDisk(), segment_bytes, bytes_max)
         try:
             with store._latching("opening the store"), no_room(f"{where}: no room to open it"):
-                store._start()
+                store._start(tell)
         except BaseException:
             store._release()
             raise
@@ -142,7 +147,7 @@ class Store:
             self._lock.close()
             self._lock = None
 
-    def _start(self) -> None:
+    def _start(self, tell: Callable[[str], None]) -> None:
         disk, known = self._disk, f"{self._path}/identity"
         if disk.exists(known):
             self.device_epoch = identity.read_identity(disk, known)
@@ -154,6 +159,7 @@ class Store:
             self._create(known)
         for name in _DIRECTORIES:
             disk.mkdir(f"{self._path}/{name}")
+        self.migrated = migration.migrate(disk, self._path, self.device_epoch, tell)
         self.session = identity.next_session(disk, f"{self._path}/session", self.device_epoch)
         disk.sync_directory(self._path)
         self._log = SegmentLog(disk, f"{self._path}/log", self.device_epoch, self._segment_bytes)

@@ -4,9 +4,9 @@
         job.json, committed  the job, and how many batches each producer had committed
         store/               killed: a snapshot, beats after it, pages in log and spool, a shelved
                              job whose plug-in is in plugin/, a paused job
-        landing/             of a killed collector: sealed and unsealed segments, a reader, a desired
-                             state of another device
-        requests.json        the device's requests to the collector and its answers, bodies in base64
+        landing/             of a killed collector: sealed and unsealed segments, a reader, a
+                             desired state of another device
+        requests.json        the device's requests and the collector's answers, bodies in base64
 
 All processes are those of the release (`tests/upgrade/releases.py`), so that the script runs again
 on any later commit.  A golden file is never made again once a version has been released with it.

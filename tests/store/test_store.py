@@ -16,6 +16,7 @@ from edged.errors import StoreBusy, StoreCorrupt, StoreError
 from edged.pages.sealed import PageKey, SealedPage
 from edged.platform.disk import SystemDisk, flat_view, replace_file
 from edged.store import BeatRecord, PageRef, Store, StoreFull
+from edged.store.identity import FORMAT
 
 SEGMENT = 256 << 10
 
@@ -409,10 +410,12 @@ def test_an_unknown_format_is_refused_and_nothing_is_touched(tmp_path):
     with open_store(tmp_path) as store:
         store.commit(beat(1, page(1)))
     golden = json.loads((tmp_path / "identity").read_text())
-    assert golden["format"] == 1
-    (tmp_path / "identity").write_text(json.dumps({**golden, "format": 2, "more": []}))
+    assert golden["format"] == FORMAT
+    (tmp_path / "identity").write_text(json.dumps({**golden, "format": FORMAT + 1, "more": []}))
     before = {p: (p.stat().st_mtime_ns, p.read_bytes()) for p in files(tmp_path)}
-    with pytest.raises(StoreError, match="has format 2, this edged knows format 1"):
+    with pytest.raises(
+        StoreError, match=f"has format {FORMAT + 1}, .* reads formats 1 to {FORMAT}"
+    ):
         open_store(tmp_path)
     assert {p: (p.stat().st_mtime_ns, p.read_bytes()) for p in files(tmp_path)} == before
 

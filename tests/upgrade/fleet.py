@@ -204,7 +204,8 @@ class Fleet:
         centre = f"http://127.0.0.1:{uplink or self.collector_port}"
         words = ("run", self.directory / "job.json", "--store", self.store, "--device", DEVICE,
                  "--door", self.door, "--uplink", centre, "--json", "--workers", 1,
-                 "--store-max", 160 << 20, "--snapshot-bytes", 65536, "--board", "none")  # fmt: skip
+                 "--store-max", 160 << 20, "--snapshot-bytes", 65536,
+                 "--board", "none")  # fmt: skip
         self.device = self._part(words, "device", site)
         return self.device
 
@@ -253,9 +254,7 @@ class Fleet:
         """Send the rest, end the streams, wait for the last acknowledgement; returns the number of
         landed rows by stream, which are exactly those that DuckDB computes."""
         self.send(last, end=True)
-        self.until(
-            lambda s: s["jobs"]["upgraded"]["ended"] and s["store"]["backlog_pages"] == 0
-        )
+        self.until(lambda s: s["jobs"]["upgraded"]["ended"] and s["store"]["backlog_pages"] == 0)
         return assert_landed(self.landing, last)
 
 

@@ -5,6 +5,7 @@ import json
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+
 class Recorder:
     """Passes requests on to the collector at `port`; `kept` has a dict for each, in the order of
     the answers: method, path, headers (edged's own), body, status, answer."""

@@ -1,8 +1,8 @@
 """Earlier releases: wheels built from commits of this repository, each in a directory of its own.
 
-`build/releases/<commit>/site` holds the installed wheel with its compiled kernels; the packages that
-it needs are those of this environment.  Building one takes a minute of CPU time, and its kernels two
-more.
+`build/releases/<commit>/site` holds the installed wheel with its compiled kernels; the packages
+that it needs are those of this environment.  Building one takes two minutes of CPU time, nearly all
+of it for its kernels.
 """
 
 import os
@@ -32,9 +32,7 @@ def site(commit):
             )
         subprocess.run(["tar", "x", "-C", place / "src"], input=archive.stdout, check=True)
         pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
-        subprocess.run(
-            [*pip, "wheel", "-q", "--no-deps", "-w", place, place / "src"], check=True
-        )
+        subprocess.run([*pip, "wheel", "-q", "--no-deps", "-w", place, place / "src"], check=True)
         shutil.rmtree(place / "src")
         (wheel,) = place.glob("edged-*.whl")
         subprocess.run(
