@@ -119,11 +119,11 @@ class Landed:
         return self.table.column("id").to_numpy()
 
 
-def read(landing, stream: str) -> Landed:
+def read(landing, stream: str, metadata: bool = False) -> Landed:
     """All rows of a stream of pages; none where it was never registered."""
     corrupt = []
     try:
-        source = select(landing, stream)
+        source = select(landing, stream, metadata=metadata)
     except (CentralError, ConfigError):
         return Landed(pa.table({"id": pa.array([], pa.int64())}), 0)
     rows = source.batches(lambda _: None, lambda *damage: corrupt.append(damage))

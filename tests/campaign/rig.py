@@ -20,6 +20,7 @@ from edged.platform.processes import free_port
 from tests.campaign import oracle
 from tests.campaign.feed import Feed, Poster
 from tests.campaign.oracle import Verdict
+from tests.campaign.reported import lost_ids
 from tests.campaign.services import Service
 
 DEVICE = "edge-1"
@@ -89,6 +90,7 @@ class Rig:
         self.door, self.socket = directory / "door", directory / "api.sock"
         self.logs = directory / "logs"
         self.logs.mkdir(parents=True)
+        self.promises: dict = {}
         self.address = f"127.0.0.1:{free_port()}"
         self.centre = f"127.0.0.1:{free_port()}"
         self.feed_address, self.uplink_address = self.address, self.centre
@@ -141,7 +143,9 @@ class Rig:
     def run(self, *options, module="edged", watchdog_s=0.0) -> Service:
         """Start the daemon."""
         path = self.directory / "job.json"
-        path.write_text(json.dumps(document(self.address, **self.source)))
+        job = document(self.address, **self.source)
+        job["promises"] |= self.promises
+        path.write_text(json.dumps(job))
         made = self.service(
             "daemon", module, "run", str(path), "--store", str(self.store), "--json",
             "--device", DEVICE, "--uplink", f"http://{self.uplink_address}", "--door",
@@ -206,7 +210,12 @@ class Rig:
                 f" {self.feed.sent}, uplink {state.get('uplink')}"
             )
 
-    def settle(self, lost=None) -> Verdict:
+    def lost(self) -> dict:
+        """The ids that the store has reported lost, by stream of pages."""
+        gaps = self.status().get("store", {}).get("gaps", {}).get("newest", [])
+        return lost_ids(self.landing, self.acked, gaps) if gaps else {}
+
+    def settle(self) -> Verdict:
         """The faults have stopped: measure the time of a new id, drain, and judge the landing.
 
         The verdict replaces that of an earlier call, since both are about the whole landing.
@@ -216,18 +225,18 @@ class Rig:
         for each in feeds:
             each.pause()
         self.until(lambda: self.feed.complete(), DRAIN_S)
-        self.until(lambda: not self._missing(lost), DRAIN_S)
+        self.until(lambda: not self._missing(), DRAIN_S)
         self.until(lambda: self.status().get("store", {}).get("backlog_pages") == 0, DRAIN_S)
-        self.outcome.verdict = oracle.judge(self.landing, self.acked, lost)
+        self.outcome.verdict = oracle.judge(self.landing, self.acked, self.lost())
         if self.outcome.verdict.violations:
             self.outcome.problems.append(f"acknowledged {self.acked}; status {self.status()}")
         for each in feeds:
             each.resume()
         return self.outcome.verdict
 
-    def _missing(self, lost) -> bool:
+    def _missing(self) -> bool:
         time.sleep(0.2)
-        return oracle.judge(self.landing, self.acked, lost).missing > 0
+        return oracle.judge(self.landing, self.acked, self.lost()).missing > 0
 
     def _passed(self):
         """A condition: of each producer a batch has landed that is sent after this call."""

@@ -1,5 +1,5 @@
-"""One module a kind of fault.  Importing this package registers all classes, in this order."""
+"""One module a kind of fault.  Importing this package registers all classes."""
 
-from tests.campaign.classes import kills, machine, power, proxy, sectors, spark, syscalls
+from tests.campaign.classes import full, kills, machine, power, proxy, sectors, spark, syscalls
 
-__all__ = ["kills", "machine", "power", "proxy", "sectors", "spark", "syscalls"]
+__all__ = ["full", "kills", "machine", "power", "proxy", "sectors", "spark", "syscalls"]
