@@ -15,6 +15,7 @@ import signal
 import sys
 import time
 import traceback
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import click
@@ -49,8 +50,9 @@ class Result:
 class Campaign:
     """Rounds over the chosen classes until the time is over; one round without a limit."""
 
-    def __init__(self, chosen: list[FaultClass], seed: int, minutes: float, console: Console):
-        self.chosen, self.seed, self.minutes, self.console = chosen, seed, minutes, console
+    def __init__(self, chosen, seed: int, minutes: float, lanes: int, console: Console):
+        self.chosen: list[FaultClass] = chosen
+        self.seed, self.minutes, self.lanes, self.console = seed, minutes, lanes, console
         self.results = {c.name: Result(c.name, Outcome(), []) for c in chosen}
 
     def run(self) -> None:
@@ -60,8 +62,12 @@ class Campaign:
                    TimeElapsedColumn(), TextColumn("{task.fields[state]}"))  # fmt: skip
         with Progress(*columns, console=self.console) as bar:
             while number == 0 or time.monotonic() - began < 60 * self.minutes:
-                for each in self.chosen:
-                    self._one(each, self.seed + number, bar)
+                seed = self.seed + number
+                for each in (c for c in self.chosen if c.computes):
+                    self._one(each, seed, bar)
+                with ThreadPoolExecutor(self.lanes) as lanes:
+                    waiting = [c for c in self.chosen if not c.computes]
+                    list(lanes.map(lambda each, seed=seed: self._one(each, seed, bar), waiting))
                 number += 1
 
     def _one(self, each: FaultClass, seed: int, bar: Progress) -> None:
@@ -130,9 +136,10 @@ def report_of(results: dict[str, Result], seconds: float) -> dict:
 @click.option("--class", "names", multiple=True, type=click.Choice(NAMES), help="Only these.")
 @click.option("--minutes", type=float, default=0.0, help="Repeat all classes for this long.")
 @click.option("--runs", type=int, default=0, help="Faults of a class, instead of its own number.")
+@click.option("--lanes", type=int, default=2, help="Classes at a time; they mostly wait.")
 @click.option("--seed", type=int, help="Repeat the dice of an earlier campaign.")
 @click.option("--json", "path", type=click.Path(path_type=Path), help="Write the result here.")
-def main(names, minutes, runs, seed, path) -> None:
+def main(names, minutes, runs, lanes, seed, path) -> None:
     """Break a whole system in every way and count what was acknowledged and is not there."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # ends all processes
     seed = random.SystemRandom().randrange(1 << 31) if seed is None else seed
@@ -142,7 +149,7 @@ def main(names, minutes, runs, seed, path) -> None:
     if runs:
         chosen = [dataclasses.replace(c, runs=runs) for c in chosen]
     began = time.monotonic()
-    campaign = Campaign(chosen, seed, minutes, console)
+    campaign = Campaign(chosen, seed, minutes, lanes, console)
     try:
         campaign.run()
     finally:

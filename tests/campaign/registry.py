@@ -37,16 +37,18 @@ class FaultClass:
     runs: int
     """Faults of a whole campaign."""
     make: Callable[[Run], None]
+    computes: bool = False
+    """It needs the campaign's own process for itself, instead of waiting for others."""
 
 
 CLASSES: dict[str, FaultClass] = {}
 
 
-def fault_class(name: str, runs: int):
+def fault_class(name: str, runs: int, computes: bool = False):
     """Register a function as the class `name`."""
 
     def register(make: Callable[[Run], None]) -> Callable[[Run], None]:
-        CLASSES[name] = FaultClass(name, runs, make)
+        CLASSES[name] = FaultClass(name, runs, make, computes)
         return make
 
     return register

@@ -1,5 +1,15 @@
 """One module a kind of fault.  Importing this package registers all classes."""
 
-from tests.campaign.classes import full, kills, machine, power, proxy, sectors, spark, syscalls
+from tests.campaign.classes import (
+    flips,
+    full,
+    kills,
+    machine,
+    power,
+    proxy,
+    sectors,
+    spark,
+    syscalls,
+)
 
-__all__ = ["full", "kills", "machine", "power", "proxy", "sectors", "spark", "syscalls"]
+__all__ = ["flips", "full", "kills", "machine", "power", "proxy", "sectors", "spark", "syscalls"]

@@ -97,7 +97,7 @@ class Device:
         return newest
 
 
-@fault_class("torn_sectors", runs=2000)
+@fault_class("torn_sectors", runs=2000, computes=True)
 def torn_sectors(run: Run) -> None:
     """One run is one power cut at a random operation of the store, openings included."""
     for number in range(-(-run.runs // LIVES)):
