@@ -22,12 +22,12 @@ from tests.spark.landings import READINGS, Landing, readings
 from tests.store.simdisk import SimDisk
 
 SEGMENT_BYTES = 64 << 10
-BEATS, SPOOLED = 6, 3
+BEATS, SPOOLED = 4, 2
 ZEROS = bytes(64)
 """Preallocated space, of which a few bytes are taken."""
 
 
-@fault_class("bit_flips", runs=12_000, computes=True)
+@fault_class("bit_flips", runs=40_000, computes=True)
 def bit_flips(run: Run) -> None:
     """`run.runs` bounds the flips; each kind of file is taken whole, one after the other."""
     logging.getLogger("edged.central").setLevel(logging.CRITICAL)  # a line for each flip
@@ -57,7 +57,7 @@ def flipped(data: bytes, bit: int) -> bytes:
 
 
 def _page_flips():
-    page = readings(1, n=40)
+    page = readings(1, n=8)
     for bit in bits(page):
 
         def flip(verdict: Verdict, bit=bit) -> None:
@@ -139,7 +139,7 @@ def _judge_store(disk: SimDisk, verdict: Verdict, path: str, bit: int) -> None:
 def _landing_flips(place: Path):
     made = Landing(place)
     SchemaRegistry(place).register("curve", 1, READINGS.to_json())
-    made.land([readings(seq, n=4) for seq in (1, 2, 3)])
+    made.land([readings(seq, n=2) for seq in (1, 2)])
     made.close()
     whole, _ = _rows(place)
     files = [p for p in sorted(place.rglob("*")) if p.is_file()]
