@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
-from tests.beat.support import SECOND, T0, Live, copy_job, join_job
+from edged.control.door import ask
+from tests.beat.support import SECOND, T0, Daemon, Live, changed, copy_job, join_job
 from tests.beat.test_replay import bytes_of, differing, recovered
 
 IDLE = 10 * SECOND
@@ -153,3 +156,35 @@ def test_a_laggard_is_one_after_a_recovery_too(tmp_path, snapshot):
     assert differing(state, bytes_of(job.save())) == []
     producers = job.streams["r"].staging.producers
     assert producers.behind.sum() == 1 and producers.late.sum() == 2
+
+
+def test_a_sensor_that_is_a_year_behind_does_not_stop_a_running_join(tmp_path):
+    """Regression: the job stood still without an event, and honest senders blocked."""
+    document = changed(
+        join_job(before=SECOND, after=SECOND, idle_after="300ms"), promises={"latency": "50ms"}
+    )
+
+    def rows(offset=0):
+        return {"key": [1], "time": [time.time_ns() // 1000 - offset], "value": [0]}
+
+    with (
+        Daemon(tmp_path, document) as daemon,
+        daemon.producer("r", "old") as old,
+        daemon.producer("r", "right") as right,
+        daemon.producer("s", "other") as other,
+    ):
+
+        def goes_on(status):
+            old.send(rows(YEAR)), right.send(rows()), other.send(rows())
+            job = status["jobs"]["joining"]
+            return (
+                job["streams"]["r"]["producers_behind"] == 1
+                and job["operators"]["joined"].get("matches", 0) > 5
+                and job["streams"]["r"]["late"] > 2
+            )
+
+        daemon.until(goes_on)
+        right.flush(), other.flush(), old.flush()
+        assert old.late > 0 and right.late == other.late == 0
+        events = [e for e in ask(daemon.door, "events")["events"] if e["kind"] == "producer.behind"]
+        assert events[0]["facts"]["producer"] == "old" and events[0]["level"] == "warning"

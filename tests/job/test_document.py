@@ -90,6 +90,7 @@ def test_a_document_becomes_a_plan():
     ]
     assert (power.lateness_us, power.late) == (3_000_000, "dead_letter")
     assert (power.idle_after_us, power.max_ahead_us) == (10_000_000, 3_600_000_000)
+    assert power.max_behind_us == 3_600_000_000
     assert plan.streams["spare"].lateness_us == 7
     assert plan.order == ("all", "joined")
     assert plan.inputs == {
