@@ -3,7 +3,7 @@
 Parsing untrusted documents and compiling expressions takes milliseconds to minutes of a core; none
 of it runs in this process.  There is one child, with one request at a time.  It starts with the
 first request and ends after IDLE_S without another, since a warm compiler takes 150 MB.  A request
-that takes longer than SECONDS_MAX or kills the child is answered with a fault of the document; the
+that takes longer than its limit or kills the child is answered with a fault of the document; the
 next request starts a new child.
 """
 
@@ -24,6 +24,9 @@ from api.problems import ApiProblem, ProblemFault
 
 IDLE_S = 60.0
 SECONDS_MAX = 600.0
+"""For a document that is compiled, which takes minutes of a small core."""
+READ_SECONDS_MAX = 30.0
+"""For a document that is only checked or explained."""
 WAITING_MAX = 16
 """Requests that may wait."""
 LINE_BYTES_MAX = 64 << 20
@@ -50,9 +53,10 @@ class CheckResult:
 
 
 class Checker:
-    """Sends requests to the child, which it starts and ends."""
+    """Sends requests to the child, which it starts and ends; each may take `seconds_max`."""
 
-    def __init__(self) -> None:
+    def __init__(self, seconds_max: float = SECONDS_MAX) -> None:
+        self._seconds_max = seconds_max
         self._turn = asyncio.Lock()
         self._waiting = 0
         self._child: Process | None = None
@@ -85,12 +89,12 @@ class Checker:
     async def _answer(self, request: dict[str, Any], progress: Progress) -> CheckResult:
         child = await self._ready()
         try:
-            with fail_after(SECONDS_MAX):
+            with fail_after(self._seconds_max):
                 return await _exchange(child, request, progress)
         except (OSError, ValueError) as problem:
             await self._bury(child)
             slow = isinstance(problem, TimeoutError)
-            what = f"takes longer than {SECONDS_MAX:.0f} s" if slow else "cannot be checked"
+            what = f"takes longer than {self._seconds_max:.0f} s" if slow else "cannot be checked"
             fault = ProblemFault("document", what, "make it smaller, or try `edged validate`")
             return CheckResult((fault,), (), None, None, None)
         except asyncio.CancelledError:

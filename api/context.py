@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from fastapi import Request
 
-from api.checker import Checker
+from api.checker import READ_SECONDS_MAX, Checker
 from api.door_client import DoorClient
 from api.ingest import Ingest
 from api.operations import OperationStore
@@ -22,6 +22,8 @@ class Context:
     door: DoorClient
     ingest: Ingest
     checker: Checker = field(default_factory=Checker)
+    reader: Checker = field(default_factory=lambda: Checker(READ_SECONDS_MAX))
+    """Checks documents that change nothing: they do not hold up changes of jobs."""
     operations: OperationStore = field(default_factory=OperationStore)
     live: LiveStreams = field(default_factory=LiveStreams)
 
@@ -30,6 +32,7 @@ class Context:
         self.live.close()
         await self.operations.close()
         await self.checker.close()
+        await self.reader.close()
         await self.ingest.close()
         await self.door.close()
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import csv
 import re
 import struct
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -25,15 +26,23 @@ import pyarrow.json
 
 from api.ingest.media_types import ARROW, CSV, NDJSON
 from api.problems import ApiProblem, ProblemFault
+from edged.data.schema_message import check_schema_message
+from edged.errors import ProtocolError
 
+COLUMNS_MAX = 1024
+"""Columns of a body, at most; a stream has fewer."""
+FAULTS_MAX = 50
+"""Faults that an answer lists."""
 EXPANSION_MAX = 16
 """Largest ratio of column bytes to body bytes, above an allowance of 1 MiB."""
 DEPTH_MAX = 8
 _NESTED = re.compile(rb"[\[{]\s*" * DEPTH_MAX)
 _JSON_KEY = re.compile(rb'"((?:[^"\\]|\\.)*)"\s*:')
+_QUOTED = re.compile(rb'"[^"]*"?')
 _JSON_ROW = re.compile(r"in row ([0-9]+)")
 _JSON_COLUMN = re.compile(r"Column\(/([^)]*)\)")
 _CSV_PLACE = re.compile(r"In CSV column #([0-9]+)(?:: Row #([0-9]+))?")
+_METADATA_BYTES_MAX = 2 << 20
 _PLAIN = (
     pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating, pa.types.is_timestamp,
     pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary,
@@ -84,7 +93,8 @@ def _ndjson(body: bytes, schema: pa.Schema) -> pa.Table:
 def _unknown_column(body: bytes, schema: pa.Schema) -> ApiProblem:
     """The problem for the first key that is not a column."""
     keys = (found[1].decode(errors="replace") for found in _JSON_KEY.finditer(body))
-    key = next((key for key in keys if key not in schema.names), "?")
+    known = set(schema.names)
+    key = next((key for key in keys if key not in known), "?")
     return wrong(
         f"column {key[:80]}", "is no column of the stream", f"columns are {', '.join(schema.names)}"
     )
@@ -95,6 +105,8 @@ def _csv(body: bytes, schema: pa.Schema) -> pa.Table:
     _bounded(body, body.count(b"\n") + body.count(b"\r"), schema)
     if not body.strip():
         raise wrong("row 0", "there is no header", f"columns are {', '.join(schema.names)}")
+    if (count := _header_columns(body)) > COLUMNS_MAX:
+        raise wrong("row 0", f"the header has {count} columns", f"at most {COLUMNS_MAX}")
     nullable = [field.name for field in schema if field.nullable]
     try:
         table = pa.csv.read_csv(
@@ -117,15 +129,25 @@ def _csv(body: bytes, schema: pa.Schema) -> pa.Table:
     return _named(table, schema)
 
 
+def _header_columns(body: bytes) -> int:
+    """The number of columns of a CSV header, without its quoted texts."""
+    line = re.split(rb"[\r\n]", _QUOTED.sub(b"", body.lstrip(b"\r\n")), maxsplit=1)[0]
+    return 1 + line.count(b",")
+
+
 def _header(body: bytes, index: int) -> str:
     """The name of a CSV column."""
-    names = next(csv.reader([body.partition(b"\n")[0].decode(errors="replace")]), [])
+    try:
+        names = next(csv.reader([body.partition(b"\n")[0].decode(errors="replace")]), [])
+    except csv.Error:  # a field longer than csv's limit
+        names = []
     return names[index].strip() if index < len(names) else f"#{index + 1}"
 
 
 def _arrow(body: bytes, schema: pa.Schema) -> pa.Table:
     try:
         _no_compression(body)
+        check_schema_message(memoryview(body)[: 8 + _METADATA_BYTES_MAX])
         with pa.ipc.open_stream(pa.BufferReader(body)) as reader:
             for field in reader.schema:
                 if not any(is_plain(field.type) for is_plain in _PLAIN):
@@ -133,7 +155,9 @@ def _arrow(body: bytes, schema: pa.Schema) -> pa.Table:
             table = reader.read_all()
             table.validate(full=True)
             _ = table.column_names  # raises if a name is not UTF-8
-    except (pa.ArrowException, OSError, ValueError, LookupError, struct.error) as problem:
+    except (
+        pa.ArrowException, OSError, ValueError, LookupError, struct.error, ProtocolError
+    ) as problem:  # fmt: skip
         raise wrong(
             "body", f"is not a stream of Arrow: {problem}", "write one with any Arrow library"
         ) from None
@@ -151,15 +175,15 @@ def _utf8(body: bytes) -> None:
 
 def _named(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """The table, if its columns are exactly the stream's."""
-    names = table.column_names
-    faults = [ProblemFault(n, "is no column of the stream") for n in names if n not in schema.names]
-    faults += [
-        ProblemFault(n, "appears twice") for n in sorted({n for n in names if names.count(n) > 1})
-    ]
-    faults += [ProblemFault(n, "is missing") for n in schema.names if n not in names]
+    known, count = set(schema.names), Counter(table.column_names)
+    faults = [ProblemFault(n, "is no column of the stream") for n in count if n not in known]
+    faults += [ProblemFault(n, "appears twice") for n in sorted(count) if count[n] > 1]
+    faults += [ProblemFault(n, "is missing") for n in schema.names if n not in count]
     if faults:
         what = f"columns are {', '.join(schema.names)}"
-        raise ApiProblem("invalid", "these are not the stream's columns", what, tuple(faults))
+        raise ApiProblem(
+            "invalid", "these are not the stream's columns", what, tuple(faults[:FAULTS_MAX])
+        )
     return table
 
 

@@ -208,7 +208,7 @@ async def validate_job(request: Request, prefer: Prefer = None) -> Response:
     text, format = await _document(request)
 
     async def work(progress: Progress) -> Response:
-        result = await shared.checker.ask(text, format, progress, compile=False)
+        result = await shared.reader.ask(text, format, progress, compile=False)
         verdict = {
             "valid": not result.faults,
             "name": result.name,
@@ -233,7 +233,7 @@ async def explain_job(request: Request, prefer: Prefer = None) -> Response:
     text, format = await _document(request)
 
     async def work(progress: Progress) -> Response:
-        result = await shared.checker.ask(text, format, progress, compile=False, explain=True)
+        result = await shared.reader.ask(text, format, progress, compile=False, explain=True)
         result.insist()
         return JSONResponse(Explanation(plan=result.plan or {}))
 

@@ -138,6 +138,7 @@ class Inputs:
     def _add(self, key: str, members: list[Member], source: Source) -> None:
         self._running[key] = (members, source)
         source.on_refused = partial(self._on_refused, source)
+        source.on_defect = partial(self._publisher.peer_defect, source.name)
         source.away = partial(self._away, key)
         self.sources.append(source)
         self._event_loop.add_source(source)

@@ -17,6 +17,7 @@ from edged.config.kinds import ValueKind
 
 SNAPSHOT_BYTES = 512 << 20
 """Log bytes after which a snapshot is due; they bound the recovery time."""
+REMOTE_LISTEN = ("127.0.0.1:1024-65535", "[::1]:1024-65535", "localhost:1024-65535")
 LEVELS = ("debug", "info", "warning", "error")
 
 
@@ -106,6 +107,21 @@ class RunSection:
         kinds.path(), "",
         "Directory where relative paths of `file` sources and sinks start.  Empty: the directory "
         "in which edged was started.", example='"/srv/edged"',
+    )  # fmt: skip
+    remote_files: tuple[str, ...] = _setting(
+        kinds.paths(), (),
+        "Directories that jobs defined over the REST API or by the centre may read and write, "
+        "beside `files` in store.directory and run.files if it is set.",
+        example='["/srv/edged/shared"]',
+    )  # fmt: skip
+    remote_listen: tuple[str, ...] = _setting(
+        kinds.names(), REMOTE_LISTEN,
+        "Addresses, HOST:PORT, HOST:FIRST-LAST or *:PORT, that such jobs may listen on.",
+        example='["*:7400-7499"]',
+    )  # fmt: skip
+    remote_connect: tuple[str, ...] = _setting(
+        kinds.names(), (), "Addresses that such jobs may connect to.",
+        example='["broker.example:8883"]',
     )  # fmt: skip
     trace: str = _setting(
         kinds.path(), "", "File that gets one JSON line per beat: sizes and stage times.",

@@ -31,8 +31,10 @@ from pathlib import Path
 from typing import Any
 
 from edged.control.subscriptions import Subscriber, Subscriptions
+from edged.documents.bounds import check_json
 from edged.errors import CommandError, ConfigError, EdgedError, JobError, StoreError
 from edged.events.log import Events
+from edged.events.publisher import EventPublisher
 from edged.platform.clock import Clock
 
 REQUEST_BYTES_MAX = 1 << 20
@@ -97,6 +99,7 @@ class Door:
     ) -> None:
         self.path = path
         self._handler = handler
+        self._publisher = EventPublisher(events)
         self._epoll = select.epoll()
         self._clients: dict[int, _Client] = {}
         self._resolved: deque[tuple[_Client, Future[Any]]] = deque()
@@ -199,6 +202,7 @@ class Door:
         except EdgedError as problem:
             self._send(client, refusal(problem))
         except Exception as problem:  # a defect in a command must not end the daemon
+            self._publisher.peer_defect("door", "a client", problem)
             self._send(client, refusal(_defect(problem)))
         else:
             if not isinstance(answer, Future):
@@ -366,8 +370,9 @@ def _request(text: bytearray) -> dict[str, Any]:
     if (values := values_bound(text)) > VALUES_MAX:
         raise _too_large(f"{values} values", str(VALUES_MAX))
     try:
+        check_json("request", text.decode())
         request = json.loads(text)
-    except (ValueError, RecursionError) as problem:  # text that is not UTF-8 is a ValueError
+    except ValueError as problem:  # text that is not UTF-8 is a ValueError
         raise CommandError("invalid", f"the request is not JSON: {problem}") from None
     if not isinstance(request, dict):
         raise CommandError("invalid", "a request is a JSON object with a key `cmd`")

@@ -172,6 +172,7 @@ class DoorCommands:
         def plan() -> None:
             try:
                 made = parse_job(document)
+                parts.settings.confinement.check(made)
                 job = JobRuntime(made, parts.sink_context)
                 change = Change("put", made.name, parts.clock.wall_us(), made.document, origin)
                 self._post(ChangeRequest(change, job, precondition, answer))

@@ -23,6 +23,7 @@ from edged.energy.settings import NO_BOARD, EnergySettings
 from edged.energy.sleeps import GPU_PM, OFFLINE, UCLAMP, parse_allowed
 from edged.errors import ConfigError, EdgedError, JobError
 from edged.job.coexistence import check_coexistence, check_listeners, check_store_size
+from edged.job.confinement import Confinement, is_confined
 from edged.job.plan import JobPlan, faults, parse_job
 from governors.actuators.base import discover
 from governors.board_names import BoardNameError, parse_board
@@ -69,10 +70,20 @@ def settings(config: Config) -> DaemonSettings:
         store_bytes_max=config.store.bytes_max or None,
         snapshot_bytes=config.store.snapshot_bytes,
         files=Path(config.run.files).absolute(),
+        confinement=confinement(config),
         trace=Path(config.run.trace) if config.run.trace else None,
         telemetry=config.telemetry,
         energy=energy(config),
     )
+
+
+def confinement(config: Config) -> Confinement:
+    """The bounds of job documents that come over the control door."""
+    run = config.run
+    roots = [Path(config.store.directory) / "files", *map(Path, run.remote_files)]
+    roots += [Path(run.files)] if run.files else []
+    files = Path(run.files).absolute()
+    return Confinement(tuple(roots), run.remote_listen, run.remote_connect, files)
 
 
 def board_of(config: Config) -> EnergySettings:
@@ -175,9 +186,17 @@ def _clocks(board: EnergySettings) -> list[str]:
 def job_files(config: Config) -> list[JobFile]:
     """The job documents that `run.jobs` names, read but not checked.
 
-    Raises SettingError for a missing file, JobError for one that does not parse.
+    Raises SettingError for a missing file, JobError for one that does not parse, or that belongs to
+    another user and names something out of bounds (`edged.job.confinement`).
     """
-    return [JobFile(path, load_document(path)) for path in _paths(config)]
+    found = [JobFile(path, load_document(path)) for path in _paths(config)]
+    for file in found:
+        if is_confined(file.path):
+            try:
+                confinement(config).check(parse_job(file.document))
+            except JobError as fault:
+                raise _of(file.path, fault) from fault
+    return found
 
 
 def plans(found: list[JobFile]) -> list[JobPlan]:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from edged.config.sections import SNAPSHOT_BYTES, TelemetrySection
 from edged.energy.settings import NO_BOARD, EnergySettings
+from edged.job.confinement import Confinement
 from edged.platform.disk import filesystem_bytes
 from edged.store.store import SEGMENT_BYTES
 
@@ -27,6 +28,8 @@ class DaemonSettings:
     snapshot_bytes: int = SNAPSHOT_BYTES
     files: Path = Path()
     """Where relative paths of sources and sinks start."""
+    confinement: Confinement = field(default_factory=Confinement)
+    """Of job documents that come over the control door."""
     trace: Path | None = None
     telemetry: TelemetrySection = field(default_factory=TelemetrySection)
     energy: EnergySettings = field(default_factory=lambda: EnergySettings(NO_BOARD))

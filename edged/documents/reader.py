@@ -20,6 +20,7 @@ from math import isfinite
 from pathlib import Path
 from typing import Any, TypeVar
 
+from edged.documents.bounds import check_json, check_toml
 from edged.documents.units import duration_us, size_bytes
 from edged.errors import JobError
 from governors.suggestions import did_you_mean as did_you_mean  # noqa: PLC0414
@@ -52,9 +53,7 @@ def load_document(path: str | Path) -> dict[str, Any]:
     except OSError as problem:
         reason = problem.strerror or str(problem)
         raise JobError(name, f"cannot be read: {reason}", "give the path of a job") from None
-    if len(data) > DOCUMENT_BYTES_MAX:
-        most = f"is larger than {DOCUMENT_BYTES_MAX >> 10} KiB"
-        raise JobError(name, most, "this is not a job document")
+    _check_size(name, len(data))
     try:
         text = data.decode()
     except UnicodeDecodeError as problem:
@@ -63,8 +62,14 @@ def load_document(path: str | Path) -> dict[str, Any]:
 
 
 def loads(text: str, name: str = "job", *, json_text: bool = False) -> dict[str, Any]:
-    """The document in `text`, TOML unless `json_text`.  Raises JobError at `name`."""
+    """The document in `text`, TOML unless `json_text`.
+
+    Takes time in proportion to `text`, of which DOCUMENT_BYTES_MAX are read.  Raises JobError at
+    `name`.
+    """
     parsed: Any
+    _check_size(name, len(text))
+    (check_json if json_text else check_toml)(name, text)
     try:
         if json_text:
             parsed = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
@@ -72,8 +77,8 @@ def loads(text: str, name: str = "job", *, json_text: bool = False) -> dict[str,
             parsed = tomllib.loads(text)
     except tomllib.TOMLDecodeError as problem:
         raise JobError(name, f"is not TOML: {problem}") from None
-    except ValueError as problem:
-        raise JobError(name, f"is not JSON: {problem}") from None
+    except ValueError as problem:  # also a number of too many digits
+        raise JobError(name, f"is not {'JSON' if json_text else 'TOML'}: {problem}") from None
     except RecursionError:
         raise JobError(name, "is nested too deeply", "this is not a job document") from None
     if not isinstance(parsed, dict):
@@ -82,11 +87,17 @@ def loads(text: str, name: str = "job", *, json_text: bool = False) -> dict[str,
     return document
 
 
+def _check_size(name: str, size: int) -> None:
+    if size > DOCUMENT_BYTES_MAX:
+        most = f"is larger than {DOCUMENT_BYTES_MAX >> 10} KiB"
+        raise JobError(name, most, "this is not a job document")
+
+
 def plain(value: Any) -> Any:
     """A deep copy as plain JSON values.
 
     Raises JobError for a value that JSON cannot hold: a number that is not finite (TOML allows
-    them), or text that is not Unicode (half of a surrogate pair).
+    them) or has more than 64 bits, or text that is not Unicode (half of a surrogate pair).
     """
     if isinstance(value, Mapping):
         return {str(plain(k)): plain(v) for k, v in value.items()}
@@ -94,8 +105,10 @@ def plain(value: Any) -> Any:
         return [plain(v) for v in value]
     if isinstance(value, (datetime.datetime, datetime.date, datetime.time)):
         return value.isoformat()
-    if value is None or isinstance(value, (bool, int)):
+    if value is None or (isinstance(value, int) and -(2**63) <= value < 2**64):
         return value
+    if isinstance(value, int):
+        raise JobError("job", f"holds an integer of {value.bit_length()} bits", "at most 64 bits")
     if isinstance(value, float) and isfinite(value):
         return value
     if isinstance(value, str) and not _HALVES.search(value):

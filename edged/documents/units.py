@@ -26,6 +26,8 @@ SIZE_UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 DURATION_US_MAX = 36_525 * DURATION_UNITS_US["d"]
 """A hundred years; a longer duration is taken for a mistake."""
 SIZE_BYTES_MAX = 1 << 50
+TEXT_CHARS_MAX = 100
+"""Longest text of a duration or a size: six parts of 16 digits."""
 
 _DURATION_ADVICE = "write e.g. 250ms, 1s, 5min, 1h30min or an integer of microseconds"
 _SIZE_ADVICE = "write e.g. 64KiB, 512MiB, 1GiB or an integer of bytes"
@@ -80,6 +82,8 @@ def _whole(path: str, value: object, units: dict[str, int], what: str, advice: s
         return value
     if not isinstance(value, str):
         raise JobError(path, f"{value!r} is not {what}", advice)
+    if len(value) > TEXT_CHARS_MAX:
+        raise JobError(path, f"{value[:20]!r}... is not {what}", advice)
     text = value.strip()
     sign = -1 if text.startswith("-") else 1
     text = text.removeprefix("-")

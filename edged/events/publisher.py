@@ -7,6 +7,7 @@ any thread.  docs/control.md lists the events.
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -168,6 +169,18 @@ class EventPublisher:
         self._events.add_rarely(
             "source.refused", f"{source} {reason}", text, facts={"reason": reason}
         )
+
+    def peer_defect(self, place: str, peer: str, problem: BaseException) -> None:
+        """A defect of edged ended a peer's connection at `place`.  Events of one place and one
+        line of code are rate-limited."""
+        frames = traceback.extract_tb(problem.__traceback__)
+        at = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""
+        text = f"{place}: a defect ended the connection of {peer}: {type(problem).__name__}"
+        self._events.add_rarely(
+            "peer.defect", f"{place} {at}", f"{text}: {problem} at {at}", "error",
+            facts={"place": place, "peer": peer,
+                   "traceback": "".join(traceback.format_exception(problem))},
+        )  # fmt: skip
 
     def uplink_changed(self, state: str, problem: str) -> None:
         """The centre is unreachable (`down`), reachable again (`up`), or reports a state that must

@@ -11,6 +11,7 @@ import asyncio
 import socket
 from typing import Any
 
+import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 HEAD_S = 10.0
@@ -28,6 +29,22 @@ def handshakes_in_time(loop: asyncio.AbstractEventLoop) -> None:
     loop.create_server = create_server  # type: ignore[method-assign]
 
 
+class UnambiguousConnection(h11.Connection):
+    """Refuses a request with both Content-Length and Transfer-Encoding (RFC 9112, 6.1).
+
+    A proxy in front may take the other one for the body's end, and the rest for a request.
+    """
+
+    def next_event(self) -> Any:
+        """The next event.  Raises RemoteProtocolError, which is answered with 400."""
+        event = super().next_event()
+        if isinstance(event, h11.Request):
+            names = {bytes(name).lower() for name, _ in event.headers}
+            if {b"content-length", b"transfer-encoding"} <= names:
+                raise h11.RemoteProtocolError("Content-Length stands beside Transfer-Encoding")
+        return event
+
+
 class HeadsInTime(H11Protocol):
     """One connection, closed unless a complete header arrives within HEAD_S.
 
@@ -37,6 +54,11 @@ class HeadsInTime(H11Protocol):
 
     _expected: asyncio.TimerHandle | None = None
     """Closes the connection; cancelled by a complete header."""
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        most = self.config.h11_max_incomplete_event_size
+        self.conn = UnambiguousConnection(h11.SERVER, *([] if most is None else [most]))
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start the limit for the first header."""

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, TypeVar
 
 from edged.data.flow import BeatContext, Flow, Link, State
 from edged.data.workers import Workers
+from edged.documents.reach import Reach
 from edged.pages.sealed import PageKey, SealedPage
 from governors.registry import Registry
 
@@ -119,6 +120,11 @@ class SinkPlan(ABC):
     def file_path(self, root: Path) -> str:
         """The absolute path that it writes to where relative paths start at `root`; empty: none."""
         return ""
+
+    def reach(self, root: Path) -> Reach | None:
+        """Files, addresses and programs that it uses, where relative paths start at `root`.  None:
+        it does not say, so that no document over the control door may use it."""
+        return None
 
     @abstractmethod
     def signature(self) -> str:

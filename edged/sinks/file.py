@@ -46,6 +46,7 @@ import pyarrow.parquet as pq
 from edged.data.flow import BeatContext, Flow, Link, State
 from edged.data.ndjson import ndjson
 from edged.documents import reader as doc
+from edged.documents.reach import Reach
 from edged.documents.units import show_duration, show_size
 from edged.errors import JobError, StoreError
 from edged.pages.sealed import PageKey, SealedPage
@@ -236,6 +237,10 @@ class FileSinkPlan(SinkPlan):
     def file_path(self, root: Path) -> str:
         """The directory of its files."""
         return str(Path(root, self.path).absolute())
+
+    def reach(self, root: Path) -> Reach:
+        """Its files."""
+        return Reach(files={"path": self.file_path(root)})
 
     def describe(self) -> list[str]:
         """Lines for `edged explain`."""

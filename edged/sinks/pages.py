@@ -17,12 +17,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from edged.data.flow import BeatContext, Flow, Link, State
 from edged.data.schema import Schema
 from edged.documents import reader as doc
 from edged.documents.faults import FaultCollector
+from edged.documents.reach import Reach
 from edged.documents.units import show_size, size_bytes
 from edged.errors import JobError
 from edged.pages.format import CAPACITY_DEFAULT, CAPACITY_MAX, CAPACITY_MIN
@@ -130,6 +132,10 @@ class PagesPlan(SinkPlan):
                 self.capacity,
             )
         )  # fmt: skip
+
+    def reach(self, root: Path) -> Reach:
+        """Nothing."""
+        return Reach()
 
     def describe(self) -> list[str]:
         """Lines for `edged explain`."""

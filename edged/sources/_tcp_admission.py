@@ -21,9 +21,8 @@ from collections.abc import Callable
 from typing import Any
 
 from edged.client import frames
-from edged.errors import PeerError, SchemaMismatch, Unauthorized
 from edged.sources._tcp_connection import GREETING, LEAVING, Connection, MessageMemory
-from edged.sources._tcp_greeting import Greeting, read_greeting, wanted
+from edged.sources._tcp_greeting import GREETING_HEAD_BYTES, Greeting, read_greeting, wanted
 from edged.sources._tcp_socket import (
     TcpSettings,
     listen,
@@ -33,6 +32,7 @@ from edged.sources._tcp_socket import (
     tune,
 )
 from edged.sources._tcp_socket_table import SocketTable
+from edged.sources.peer_boundary import PeerBoundary
 
 GREETING_US_MAX = 10_000_000
 LEAVING_US_MAX = 5_000_000
@@ -66,11 +66,13 @@ class Admission:
         admit: Admit,
         close: Close,
         refused: Refused,
+        boundary: PeerBoundary,
     ) -> None:
         self._settings, self._connections = settings, connections
         self.path = settings.path
         self._lock, self._memory, self._lines, self._counts = lock, memory, lines, counts
         self._admit, self._close, self._refused = admit, close, refused
+        self._boundary = boundary
         self._standing: dict[Connection, None] = {}
         self._epoll: Any = None
         self._listener: socket.socket | None = None
@@ -110,7 +112,7 @@ class Admission:
                     self._accepting = True
                 elif (connection := self._connections.get(fd)) in self._standing:
                     assert connection is not None
-                    self._hear(connection, bool(mask & _GONE), monotonic_us)
+                    self._serve_peer(connection, bool(mask & _GONE), monotonic_us)
             if self._accepting:
                 self._accept(monotonic_us)
             elif not events:
@@ -169,7 +171,11 @@ class Admission:
                     sock.send(frames.text_frame(frames.AGAIN, "too many connections"))
                 sock.close()
                 continue
-            self._welcome(sock, name_of(sock, peer), monotonic_us)
+            try:
+                self._welcome(sock, name_of(sock, peer), monotonic_us)
+            except OSError:  # the peer has gone already
+                self._counts["refused_tls" if self._tls is not None else "lost"] += 1
+                sock.close()
 
     def _welcome(self, sock: socket.socket, peer: str, monotonic_us: int) -> None:
         tune(sock, len(self._connections))
@@ -177,6 +183,7 @@ class Admission:
         if self._tls is not None:
             sock = self._tls.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
         connection = Connection(sock, peer, monotonic_us, tls, self._memory, self._lines)
+        connection.need = GREETING_HEAD_BYTES
         self._connections[connection.fd] = connection
         self._standing[connection] = None
         self._epoll.register(connection.fd, _IN)
@@ -192,13 +199,25 @@ class Admission:
             elif connection.state == GREETING and scarce and waited > GREETING_US_MAX:
                 self.refuse(connection, "no schema arrived in time", "timeout", monotonic_us)
 
+    def _serve_peer(self, connection: Connection, gone: bool, monotonic_us: int) -> None:
+        """`_hear`, where any exception ends this connection and no other."""
+        try:
+            self._hear(connection, gone, monotonic_us)
+        except Exception as problem:
+            text, reason = self._boundary.refusal(connection.name, problem)
+            if connection in self._standing:
+                self.refuse(connection, text, reason, monotonic_us)
+            else:
+                self._counts[f"refused_{reason}"] += 1
+                self._close(connection)
+
     def _hear(self, connection: Connection, gone: bool, monotonic_us: int) -> None:
         """Receive until the socket is empty or the connection is admitted or closed."""
         while connection in self._standing:
             if connection.tls_shaking and not self._shake_hands(connection, gone):
                 return
             leaving = connection.state == LEAVING
-            size = 1 << 16 if leaving else wanted(connection.tail)
+            size = 1 << 16 if leaving else connection.need - len(connection.tail)
             try:
                 with self._lock:
                     data = connection.sock.recv(size)
@@ -211,8 +230,9 @@ class Admission:
                 self._close(connection)
             elif not leaving:
                 self._counts["bytes"] += len(data)
-                connection.keep(connection.tail + data)
-                self._greet(connection, monotonic_us)
+                connection.extend(data)
+                if len(connection.tail) >= connection.need:
+                    self._greet(connection, monotonic_us)
 
     def _shake_hands(self, connection: Connection, gone: bool) -> bool:
         """Continue the TLS handshake; true once it is complete."""
@@ -232,17 +252,11 @@ class Admission:
         return True
 
     def _greet(self, connection: Connection, monotonic_us: int) -> None:
-        try:
-            greeting = read_greeting(connection.tail, self._token)
-            if greeting is None:
-                return
-            connection.keep(b"")
-            self._admit(connection, greeting, monotonic_us)
-        except PeerError as problem:
-            self.refuse(connection, str(problem), _reason(problem), monotonic_us)
-
-
-def _reason(problem: PeerError) -> str:
-    if isinstance(problem, Unauthorized):
-        return "token"
-    return "schema" if isinstance(problem, SchemaMismatch) else "greeting"
+        received = bytes(connection.tail)
+        greeting = read_greeting(received, self._token)
+        if greeting is None:
+            connection.need = len(received) + wanted(received)
+            return
+        connection.keep(b"")
+        connection.need = 0
+        self._admit(connection, greeting, monotonic_us)

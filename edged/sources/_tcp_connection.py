@@ -94,7 +94,7 @@ class Connection:
         self.id, self.number, self.slot, self.layout = "", 0, -1, 0
         self.schema_message = b""
         self.reader: SlowReader | None = None
-        self.tail = b""
+        self.tail: bytes | bytearray = b""
         self.own: Any = None
         self.view: memoryview | None = None
         self.filled = self.need = self.expect = self.discarded = 0
@@ -136,6 +136,13 @@ class Connection:
         self._memory.bytes -= 0 if self.own is None else self.own.size
         self.own = self.view = None
         self.filled = self.need = self.expect = 0
+
+    def extend(self, data: bytes) -> None:
+        """Append to the kept beginning of a greeting, in time proportional to `data`."""
+        self._memory.bytes += len(data)
+        if not isinstance(self.tail, bytearray):
+            self.tail = bytearray(self.tail)
+        self.tail += data
 
     def forget(self) -> None:
         """Release everything that was received and not staged."""

@@ -14,11 +14,12 @@ import numpy as np
 import numpy.typing as npt
 
 from edged.data.staging import Staging
-from edged.errors import PeerError, ProtocolError
+from edged.errors import ProtocolError
 from edged.sources import _tcp_calls as calls
 from edged.sources._tcp_decode import Decoder, problem
 from edged.sources._tcp_slow import SlowReader
 from edged.sources._tcp_socket_table import DescriptorQueue
+from edged.sources.peer_boundary import PeerBoundary
 from kernels.cpu import ipc
 
 if TYPE_CHECKING:
@@ -31,6 +32,12 @@ SMALL_BYTES = 64 << 10
 """Messages above this size are received into the connection's own buffer,"""
 TAIL_BYTES_MAX = 16 << 10
 """as soon as more than this of one has arrived."""
+
+
+BATCH = "batch"
+"""The reason of a refusal for what a batch holds."""
+Texts = dict[int, tuple[str, str]]
+"""By region: the error for the peer, and the reason."""
 
 
 @dataclass
@@ -50,6 +57,7 @@ class ConnectionOutcome:
 
     connection: Connection
     error: str | None = None
+    reason: str = BATCH
     ended: bool = False
     duplicate: int = 0
 
@@ -66,7 +74,9 @@ class StreamFeed:
         memory: MessageMemory,
         way: int,
         producers_max: int,
+        boundary: PeerBoundary,
     ) -> None:
+        self._boundary = boundary
         self.producers_max = producers_max
         self.ending: set[int] = set()
         """Producers whose end of stream is staged and not committed."""
@@ -282,8 +292,9 @@ class StreamFeed:
         regions[:, ipc.REGION.address] = received[:, calls.G_START]
         regions[:, ipc.REGION.length] = received[:, calls.G_LENGTH]
         refused, staged = self.staging.refused_ahead, self.staging.unlogged_chunks
-        slow = self.decoder.run(regions, wall_us)
-        texts = self._decode_slow(slow, slots, regions, wall_us) if len(slow) else {}
+        slow, texts = self._run(regions, slots, wall_us)
+        if len(slow):
+            texts |= self._decode_slow(slow, slots, regions, wall_us)
         heard = regions[:, ipc.REGION.producer]
         if self.staging.refused_ahead > refused:
             came = self.staging.unlogged()[1].producer[staged:]
@@ -305,6 +316,28 @@ class StreamFeed:
             i = int(shared[j])
             self._keep(self._at(int(slots[i])), regions[i], int(left[i]), arena, base)
         return self._outcomes(slots, regions, texts)
+
+    def _run(self, regions: Int64s, slots: Int64s, wall_us: int) -> tuple[Int64s, Texts]:
+        """`Decoder.run`.  If it raises, each region is decoded alone, so that only the one at fault
+        is refused."""
+        before = regions.copy()
+        try:
+            return self.decoder.run(regions, wall_us), {}
+        except Exception as problem:
+            regions[:] = before
+            if len(regions) == 1:
+                name = self._at(int(slots[0])).name
+                texts = {0: self._boundary.refusal(name, problem, BATCH)}
+                return np.empty((0, len(ipc.MESSAGE)), np.int64), texts
+        slow, texts = [], {}
+        for i in range(len(regions)):
+            found, wrong = self._run(regions[i : i + 1], slots[i : i + 1], wall_us)
+            found = found.copy()  # the next run uses the same memory
+            found[:, ipc.MESSAGE.region] = i
+            slow.append(found)
+            if wrong:
+                texts[i] = wrong[0]
+        return np.concatenate(slow), texts
 
     def _at(self, slot: int) -> Connection:
         connection = self.connections[slot]
@@ -337,11 +370,9 @@ class StreamFeed:
             connection.keep(bytes(connection.own[:left]))
             connection.drop_own()
 
-    def _decode_slow(
-        self, slow: Int64s, slots: Int64s, regions: Int64s, wall_us: int
-    ) -> dict[int, str]:
+    def _decode_slow(self, slow: Int64s, slots: Int64s, regions: Int64s, wall_us: int) -> Texts:
         """Decode messages with pyarrow; returns errors by region."""
-        texts: dict[int, str] = {}
+        texts: Texts = {}
         producers = self.staging.producers
         for message in slow:
             r = int(message[ipc.MESSAGE.region])
@@ -350,13 +381,13 @@ class StreamFeed:
             connection = self._at(int(slots[r]))
             try:
                 batch = self._reader(connection).take(message)
-            except PeerError as wrong:
-                texts[r] = str(wrong)
+                if batch is None:
+                    continue
+                self.slow_messages += 1
+                self.staging.append(batch, connection.number, wall_us)
+            except Exception as wrong:
+                texts[r] = self._boundary.refusal(connection.name, wrong, BATCH)
                 continue
-            if batch is None:
-                continue
-            self.slow_messages += 1
-            self.staging.append(batch, connection.number, wall_us)
             producers.ended[connection.number] = 0
             if message[ipc.MESSAGE.seq]:
                 producers.seq[connection.number] = message[ipc.MESSAGE.seq]
@@ -369,9 +400,7 @@ class StreamFeed:
             )
         return connection.reader
 
-    def _outcomes(
-        self, slots: Int64s, regions: Int64s, texts: dict[int, str]
-    ) -> list[ConnectionOutcome]:
+    def _outcomes(self, slots: Int64s, regions: Int64s, texts: Texts) -> list[ConnectionOutcome]:
         """Results with an error, an end of stream or duplicates."""
         self._table[slots, ipc.REGION.slow] = regions[:, ipc.REGION.slow]
         odd = (regions[:, ipc.REGION.error] != 0) | (regions[:, ipc.REGION.end] != 0)
@@ -381,7 +410,7 @@ class StreamFeed:
         for i in np.flatnonzero(odd).tolist():
             outcome = ConnectionOutcome(self._at(int(slots[i])))
             if i in texts:
-                outcome.error = texts[i]
+                outcome.error, outcome.reason = texts[i]
             elif regions[i, ipc.REGION.error]:
                 most = self.decoder.message_bytes_max
                 outcome.error = problem(regions[i], self.staging, most)

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from edged.client import frames
 from edged.data.columns import address
+from edged.data.schema_message import check_schema_message
 from edged.errors import ProtocolError, Unauthorized
 from kernels.cpu import ipc
 
@@ -18,6 +19,8 @@ GREETING_BYTES_MAX = 1 << 20
 """Size of the largest accepted schema message."""
 CONTENT_BYTES_MAX = 64
 """Longest `edged.content`."""
+GREETING_HEAD_BYTES = 8
+"""Bytes that tell how many follow."""
 ID_BYTES_MAX = 256
 """Longest producer id in bytes of UTF-8."""
 
@@ -41,9 +44,10 @@ class Greeting:
 
 
 def wanted(data: bytes) -> int:
-    """The number of bytes to receive after `data` without reading past the greeting."""
-    if len(data) < 8:
-        return 8 - len(data)
+    """The number of bytes to receive after `data` without reading past the greeting; the greeting
+    cannot be complete before they are there."""
+    if len(data) < GREETING_HEAD_BYTES:
+        return GREETING_HEAD_BYTES - len(data)
     out = _framed(data)
     size = int(out[ipc.FRAME.size]) or 8 + int(out[ipc.FRAME.metadata])
     return max(1, min(size, GREETING_BYTES_MAX + 1) - len(data))
@@ -72,10 +76,12 @@ def read_greeting(data: bytes, token: bytes | None) -> Greeting | None:
         raise ProtocolError("the first message is not a schema")
     if out[ipc.FRAME.flag]:
         raise ProtocolError("the sender is big-endian; send little-endian buffers")
+    check_schema_message(data[:size])
     try:
         schema = pa.ipc.read_schema(pa.py_buffer(data[:size]))
     except (pa.ArrowException, OSError, ValueError) as problem:
         raise ProtocolError(f"the schema cannot be read: {problem}") from None
+    _check_texts(schema)
     metadata = schema.metadata or {}
     if token is not None and not hmac.compare_digest(metadata.get(frames.TOKEN_KEY, b""), token):
         raise Unauthorized("edged.token in the schema's metadata is missing or wrong")
@@ -87,6 +93,16 @@ def read_greeting(data: bytes, token: bytes | None) -> Greeting | None:
     losses = _flag(metadata, frames.LOSSES_KEY, producer)
     content = _content(metadata, producer)
     return Greeting(stream, producer, settle, losses, content, schema, data[:size], size)
+
+
+def _check_texts(schema: pa.Schema) -> None:
+    """pyarrow decodes names and time zones when they are asked for, each time.  Raises
+    ProtocolError."""
+    try:
+        for field in schema:
+            _ = field.name, getattr(field.type, "tz", None)
+    except UnicodeDecodeError as problem:
+        raise ProtocolError(f"a column's name or time zone is not UTF-8: {problem}") from None
 
 
 def _framed(data: bytes) -> npt.NDArray[np.int64]:

@@ -10,6 +10,8 @@ fixed-size binary.  Any other type is refused.
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,6 +22,9 @@ from edged.data.schema import BINARY, BOOL, FLOAT64, STRING, TIMESTAMP, Field, S
 from edged.errors import SchemaMismatch
 from kernels.cpu.ipc import LAYOUT
 
+LISTED_MAX = 20
+"""Columns that an error names."""
+
 
 @dataclass(frozen=True)
 class Layout:
@@ -29,23 +34,28 @@ class Layout:
 
 
 def match(wire: pa.Schema, schema: Schema, stream: str) -> Layout:
-    """How batches of `wire` become rows of `schema`.  Raises SchemaMismatch with every missing or
-    extra column, or with the first column whose type cannot be cast."""
+    """How batches of `wire` become rows of `schema`, in time proportional to their columns.
+
+    Raises SchemaMismatch with the missing or extra columns, up to LISTED_MAX of each, or with the
+    first column whose type cannot be cast.
+    """
     problems = []
-    missing = [name for name in schema.names if name not in wire.names]
-    extra = [name for name in wire.names if name not in schema]
-    twice = sorted({name for name in wire.names if wire.names.count(name) > 1})
+    known, count = set(schema.names), Counter(wire.names)
+    missing = [name for name in schema.names if name not in count]
+    extra = [name for name in count if name not in known]
+    twice = sorted(name for name, times in count.items() if times > 1)
     for what, names in (("lacks", missing), ("does not know", extra), ("has twice", twice)):
         if names:
             who = "the stream" if what == "does not know" else "the sender"
-            problems.append(f"{who} {what} {', '.join(names)}")
+            problems.append(f"{who} {what} {_listed(names)}")
     if problems:
         raise SchemaMismatch(
-            f"stream {stream} has the columns {', '.join(schema.names)}: {'; '.join(problems)}"
+            f"stream {stream} has the columns {_listed(schema.names)}: {'; '.join(problems)}"
         )
     slow = False
+    kinds = dict(zip(wire.names, wire.types, strict=True))
     for f in schema:
-        kind = wire.field(f.name).type
+        kind = kinds[f.name]
         if _fits(kind, f):
             continue
         if not _castable(kind, f):
@@ -54,6 +64,13 @@ def match(wire: pa.Schema, schema: Schema, stream: str) -> Layout:
             )
         slow = True
     return Layout(None if slow else _table(wire, schema))
+
+
+def _listed(names: Iterable[str]) -> str:
+    """The first LISTED_MAX names, and how many follow."""
+    known = list(names)
+    more = len(known) - LISTED_MAX
+    return ", ".join(known[:LISTED_MAX]) + (f" and {more} more" if more > 0 else "")
 
 
 def _fits(kind: pa.DataType, f: Field) -> bool:
@@ -88,14 +105,16 @@ def _is_view(kind: pa.DataType, name: str) -> bool:
 
 def _table(wire: pa.Schema, schema: Schema) -> npt.NDArray[np.int64]:
     """The kernel's layout table: an `IpcColumn` for each column."""
-    first_buffer, at = [], 0
-    for name in wire.names:
+    nodes, first_buffer, at = {}, [], 0
+    variable = {f.name: f.dtype.variable for f in schema}
+    for node, name in enumerate(wire.names):
+        nodes[name] = node
         first_buffer.append(at)
-        at += 3 if schema.field(name).dtype.variable else 2
+        at += 3 if variable[name] else 2
     table = np.empty((len(schema), len(LAYOUT)), np.int64)
     ordinal = 0
     for i, f in enumerate(schema):
-        node = wire.names.index(f.name)
+        node = nodes[f.name]
         kind = 0 if f.dtype is BOOL else f.dtype.width
         if f.dtype.variable:
             kind = -1 if f.dtype is STRING else -2

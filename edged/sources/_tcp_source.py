@@ -35,6 +35,7 @@ from edged.sources._tcp_schema import match
 from edged.sources._tcp_socket import TcpSettings
 from edged.sources._tcp_socket_table import DescriptorQueue, Int64s, SocketTable
 from edged.sources.base import Source
+from edged.sources.peer_boundary import PeerBoundary
 
 if TYPE_CHECKING:
     from edged.data.workers import Workers
@@ -65,13 +66,15 @@ class TcpSource(Source):
         total = sum(s.bytes_max for s in stagings.values())
         self._memory = MessageMemory(max(MEMORY_BYTES_MIN, total // 2))
         self._lines = SocketTable()
+        boundary = PeerBoundary(lambda peer, problem: self.on_defect(peer, problem))
         way = calls.SINGLE if tls else calls.MANY
         self._feeds: dict[str, StreamFeed] = {}
         for i, (name, staging) in enumerate(stagings.items()):
             decoder = Decoder(staging, settings.message_bytes_max, workers)
             self._feeds[name] = StreamFeed(
-                i, staging, decoder, self._lines, self._memory, way, settings.producers_max
-            )
+                i, staging, decoder, self._lines, self._memory, way, settings.producers_max,
+                boundary,
+            )  # fmt: skip
         self._connections: dict[int, Connection] = {}
         self._ready = DescriptorQueue()
         self._lock = threading.Lock()
@@ -80,6 +83,7 @@ class TcpSource(Source):
         self._admission = Admission(
             settings, self._connections, self._lock, self._memory, self._lines, self._counts,
             self._admit, self._close, lambda reason, text: self.on_refused(reason, text),
+            boundary,
         )  # fmt: skip
         self._tls = tls
         self.takes_http = not tls and settings.token_file is None
@@ -309,7 +313,7 @@ class TcpSource(Source):
         """Handle the result of decoding for one connection."""
         connection = outcome.connection
         if outcome.error is not None:
-            self._refuse(connection, outcome.error, "batch", monotonic_us)
+            self._refuse(connection, outcome.error, outcome.reason, monotonic_us)
             return
         if outcome.duplicate:
             committed = feed.committed(connection.number)

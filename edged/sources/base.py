@@ -12,6 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
+from edged.documents.reach import Reach
 from governors.registry import Registry
 
 if TYPE_CHECKING:
@@ -37,6 +38,9 @@ class Source(ABC):
 
     on_refused: Callable[[str, str], None] = staticmethod(lambda *_: None)
     """Called when a sender is refused: a word for the reason, and the text sent to it."""
+
+    on_defect: Callable[[str, Exception], None] = staticmethod(lambda *_: None)
+    """Called when a defect of edged ends a connection: the peer's name, and the exception."""
 
     away: Callable[[str], str] = staticmethod(lambda _: "")
     """Why the stream of this name, which it does not feed, is not read for now; empty: it does not
@@ -156,6 +160,11 @@ class SourcePlan(ABC):
     def file_path(self, root: Path) -> str:
         """The absolute path that it reads where relative paths start at `root`; empty: none."""
         return ""
+
+    def reach(self, root: Path) -> Reach | None:
+        """Files, addresses and programs that it uses, where relative paths start at `root`.  None:
+        it does not say, so that no document over the control door may use it."""
+        return None
 
     def endless(self) -> str:
         """Why the source can never end, and what to do; empty: it can."""

@@ -32,6 +32,7 @@ import numpy as np
 from edged.data.columns import Batch
 from edged.data.staging import TIME_MAX_US
 from edged.documents import reader as doc
+from edged.documents.reach import Reach
 from edged.errors import ConfigError, JobError
 from edged.platform.timers import TimerFd
 from edged.sources.base import Source, SourcePlan, source
@@ -97,6 +98,10 @@ class FileSourcePlan(SourcePlan):
     def file_path(self, root: Path) -> str:
         """The path with its root."""
         return str(Path(root, self.path).absolute())
+
+    def reach(self, root: Path) -> Reach:
+        """Its files."""
+        return Reach(files={"path": self.file_path(root)})
 
     def describe(self) -> list[str]:
         """The files and the pace."""

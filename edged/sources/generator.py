@@ -25,6 +25,7 @@ import math
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -34,6 +35,7 @@ from edged.data.columns import Batch, Column
 from edged.data.flow import WATERMARK_MIN_US
 from edged.data.schema import BOOL, TIMESTAMP, Field, Schema
 from edged.documents import reader as doc
+from edged.documents.reach import Reach
 from edged.errors import JobError
 from edged.platform.timers import TimerFd
 from edged.sources.base import Source, SourcePlan, source
@@ -117,6 +119,10 @@ class GeneratorPlan(SourcePlan):
     def endless(self) -> str:
         """Without `rows` there is no last one."""
         return "" if self.rows is not None else "it makes rows without limit; set rows"
+
+    def reach(self, root: Path) -> Reach:
+        """Nothing."""
+        return Reach()
 
     def describe(self) -> list[str]:
         """The rows and their rate."""

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from edged.documents import reader as doc
+from edged.documents.reach import Reach
 from edged.errors import JobError
 from edged.sources._tcp_socket import TcpSettings
 from edged.sources._tcp_source import TcpSource
@@ -75,6 +76,10 @@ class HttpPlan(SourcePlan):
                 )
         settings = TcpSettings("", 0, message_bytes_max=self.message_bytes_max, path=SOCKET)
         return HttpSource(settings, stagings, workers)
+
+    def reach(self, root: Path) -> Reach:
+        """A socket in the store's directory."""
+        return Reach()
 
     def endless(self) -> str:
         """Requests may come at any time."""

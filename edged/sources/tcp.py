@@ -17,9 +17,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from edged.documents import reader as doc
+from edged.documents.reach import Reach
 from edged.errors import JobError
 from edged.platform.loopback import is_loopback
 from edged.sources._tcp_socket import TcpSettings, split_address
@@ -95,6 +97,13 @@ class TcpPlan(SourcePlan):
                     "give all streams of one listener the same token, TLS and limits",
                 )
         return TcpSource(self.settings, stagings, workers)
+
+    def reach(self, root: Path) -> Reach:
+        """Its address, and the files of token and TLS."""
+        keys = ("token_file", "tls_cert", "tls_key")
+        named = {key: getattr(self.settings, key) for key in keys}
+        files = {key: path for key, path in named.items() if path is not None}
+        return Reach(files=files, listens={"listen": self.listen})
 
     def describe(self) -> list[str]:
         """The address, and which peers it admits."""
