@@ -8,7 +8,7 @@ LOCK   = $(shell $(BIN)/python -c 'import sys; print("py%d%d" % sys.version_info
 # Tests spend half of their time waiting for processes and sockets: one worker more than cores.
 PROCESSES ?= $(shell echo $$(($$(nproc) + 1)))
 
-.PHONY: help setup packages cuda demo test test-whole soak faults faults-long check format compile bench deb install system walk lock clean
+.PHONY: help setup packages cuda demo test test-whole soak faults faults-long check format compile bench deb install system walk lock clean fuzz
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -38,6 +38,8 @@ test: packages $(READY) $(CUDA) ## run all tests
 
 test-whole: ## run all tests, and their campaigns whole
 	@$(MAKE) test PYTEST_ARGS="--whole $(PYTEST_ARGS)"
+fuzz: $(READY) ## a million mutated inputs for each door that a peer reaches (half an hour of CPU time)
+	@nice -n 15 $(BIN)/python -m tests.fuzz $(FUZZ_ARGS)
 
 check: $(READY) ## format, lint, types, import rules
 	@$(BIN)/ruff format --check .

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from api.door_client import DoorClient, Snapshot
+from api.ingest.decoders import Decoders
 from api.ingest.keys import Keys
 from api.problems import ApiProblem
 from edged.errors import ConfigError
@@ -33,7 +34,6 @@ PENDING_MAX = 256
 ACK_S = 30.0
 """Longest wait of a request for its commit."""
 RETRY_S_MAX = 30
-DECODERS = 2
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Ingest:
         self._door, self._file = door, file
         self._keys: Keys | None = None
         self._producers: dict[StreamVersion, StreamProducer] = {}
-        self._decoders = ThreadPoolExecutor(DECODERS, "decode")
+        self._decoders = Decoders()
         self._thread = ThreadPoolExecutor(1, "keys")
         self._opening = asyncio.Lock()
         self._bytes = self._requests = 0
@@ -93,19 +93,14 @@ class Ingest:
 
         Raises ApiProblem.
         """
-        from api.ingest.decode import decode
-
         producer = await self._producer(target)
         digest = hashlib.sha256(media_type.encode() + b"\0" + body).digest()
         if key is not None:
             rows = await producer.reserve(key, digest)
             if rows is not None:
                 return rows, True
-        loop = asyncio.get_running_loop()
         try:
-            batch = await loop.run_in_executor(
-                self._decoders, decode, body, media_type, producer.schema
-            )
+            batch = await self._decoders.decode(body, media_type, producer.schema)
         except BaseException:
             if key is not None:
                 producer.release(key)
@@ -120,7 +115,7 @@ class Ingest:
     async def close(self) -> None:
         """Wait for batches on their way, then close the connections."""
         await asyncio.gather(*(producer.close() for producer in self._producers.values()))
-        self._decoders.shutdown(wait=False, cancel_futures=True)
+        await self._decoders.close()
         self._thread.shutdown(wait=True)
         if self._keys is not None:
             self._keys.close()

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import sys
 import time
 
 import pyarrow as pa
 import pytest
 
 from api.ingest.decode import COLUMNS_MAX, FAULTS_MAX, decode
+from api.ingest.decoders import INLINE_BYTES_MAX, Decoders
 from api.ingest.media_types import ARROW, CSV, NDJSON
 from api.problems import ApiProblem
 
@@ -49,3 +52,34 @@ def test_listed_faults_are_bound():
 def test_keys_of_ndjson_are_bound_in_time():
     keys = ",".join(f'"k{i}": 1' for i in range(100_000))
     refusal(f"{{{keys}}}\n".encode(), NDJSON)
+
+
+def test_a_decoder_that_overruns_or_dies_is_ended_and_replaced():
+    body = b'{"id": 1, "text": "a"}\n' * (INLINE_BYTES_MAX // 20)
+    bad = b'{"id": 1, "text": 2}\n' * (INLINE_BYTES_MAX // 20)
+
+    async def story() -> None:
+        decoders = Decoders()
+        good, ended = decoders.command, []
+        for seconds, code, what in ((0.2, "import time; time.sleep(600)", "longer than 0.2 s"),
+                                    (120, "raise SystemExit(1)", "ended a decoder")):  # fmt: skip
+            decoders._seconds_max, decoders.command = seconds, (sys.executable, "-c", code)
+            task = asyncio.create_task(decoders.decode(body, NDJSON, SCHEMA))
+            while not decoders._children:
+                await asyncio.sleep(0.01)
+            ended += decoders._children
+            with pytest.raises(ApiProblem, match=what) as caught:
+                await task
+            assert caught.value.status_code == 413
+        assert all(child.returncode is not None for child in ended)
+        decoders._seconds_max, decoders.command = 120, good
+        batch = await decoders.decode(body, NDJSON, SCHEMA)
+        assert batch.num_rows == body.count(b"\n") and batch.schema == SCHEMA
+        with pytest.raises(ApiProblem, match="row 1") as caught:
+            await decoders.decode(bad, NDJSON, SCHEMA)
+        assert caught.value.errors and len(decoders._idle) == 1
+        (last,) = decoders._idle
+        await decoders.close()
+        assert last.returncode is not None
+
+    asyncio.run(story())
