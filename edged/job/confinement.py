@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 
+from edged.config.sections import REMOTE_LISTEN
 from edged.documents.reach import Reach
 from edged.errors import JobError
 from edged.job.plan import JobPlan
@@ -23,7 +24,7 @@ class Confinement:
     """The bounds; `files` is where relative paths of `file` sources and sinks start."""
 
     roots: tuple[Path, ...] = ()
-    listen: tuple[str, ...] = ()
+    listen: tuple[str, ...] = REMOTE_LISTEN
     connect: tuple[str, ...] = ()
     files: Path = Path()
 
