@@ -28,6 +28,7 @@ from edged.data.scratch import Scratch
 from edged.data.staging import Staging
 from edged.data.workers import Workers
 from edged.documents import reader as read
+from edged.documents.reach import Reach
 from edged.errors import ConfigError, JobError
 from edged.expressions import functions as _functions
 from edged.expressions.plugin_functions import handler as _handler
@@ -59,8 +60,8 @@ __all__ = [
     "WATERMARK_MIN_US", "Act", "Batch", "BeatContext", "BoardLike", "ClockSetting", "Column",
     "ConfigError", "Decision", "DeclaredSetting", "Field", "Flow", "Flush", "Found", "JobError",
     "Link", "MeterSettings", "Missing", "Observation", "Operator", "OperatorPlan", "PageKey",
-    "PlainMeter", "Policy", "PolicyError", "Provenance", "Quantity", "Rail", "Reading", "Schema",
-    "Scratch", "SealedPage", "SettingKind", "Sink", "SinkContext", "SinkPlan", "Source",
+    "PlainMeter", "Policy", "PolicyError", "Provenance", "Quantity", "Rail", "Reach", "Reading",
+    "Schema", "Scratch", "SealedPage", "SettingKind", "Sink", "SinkContext", "SinkPlan", "Source",
     "SourcePlan", "Staging", "State", "Sysfs", "SysfsError", "TimerFd", "Workers", "empty_batch",
     "function", "opener", "operator", "policy", "read", "sink", "source", "take",
 ]  # fmt: skip
