@@ -15,6 +15,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 from edged.plugin import (
@@ -24,6 +25,7 @@ from edged.plugin import (
     JobError,
     Link,
     PageKey,
+    Reach,
     SealedPage,
     Sink,
     SinkContext,
@@ -57,6 +59,10 @@ class StatsdPlan(SinkPlan):
     def build(self, context: SinkContext) -> Statsd:
         """The running sink."""
         return Statsd(self)
+
+    def reach(self, root: Path) -> Reach:
+        """The server; without this method no job over the API may use it."""
+        return Reach(connects={"to": f"{self.host}:{self.port}"})
 
     def describe(self) -> list[str]:
         """Lines for `edged explain`."""

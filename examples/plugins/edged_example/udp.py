@@ -11,6 +11,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -20,6 +21,7 @@ from edged.plugin import (
     Batch,
     ConfigError,
     JobError,
+    Reach,
     Schema,
     Source,
     SourcePlan,
@@ -64,6 +66,10 @@ class UdpPlan(SourcePlan):
     ) -> UdpSource:
         """The running source."""
         return UdpSource(self, stagings[self.stream])
+
+    def reach(self, root: Path) -> Reach:
+        """Its address; without this method no job over the API may use it."""
+        return Reach(listens={"listen": f"{self.host}:{self.port}"})
 
     def describe(self) -> list[str]:
         """Lines for `edged explain`."""
