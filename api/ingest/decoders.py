@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from anyio import fail_after
 
+from api.checker import IDLE_S
 from api.problems import ApiProblem, ProblemFault
 
 if TYPE_CHECKING:
@@ -29,7 +30,6 @@ DECODERS = 2
 """Children at a time."""
 SECONDS_MAX = 30.0
 """The largest body takes a tenth of it on a small board."""
-IDLE_S = 60.0
 _COMMAND = (sys.executable, "-m", "api.ingest.decoder_child")
 
 
