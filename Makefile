@@ -38,6 +38,7 @@ test: packages $(READY) $(CUDA) ## run all tests
 
 test-whole: ## run all tests, and their campaigns whole
 	@$(MAKE) test PYTEST_ARGS="--whole $(PYTEST_ARGS)"
+
 fuzz: $(READY) ## a million mutated inputs for each door that a peer reaches (half an hour of CPU time)
 	@nice -n 15 $(BIN)/python -m tests.fuzz $(FUZZ_ARGS)
 
