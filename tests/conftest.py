@@ -8,6 +8,7 @@ session stay in one worker, and the longest files start first.
 """
 
 import os
+import signal
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -96,6 +97,8 @@ def pytest_configure(config):
     settings.load_profile("edged")
     if config.getoption("--no-skips"):
         config.pluginmanager.register(NoSkips())
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as a shell leaves it to what ends in &
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # tests interrupt their processes
     if not hasattr(config, "workerinput"):
         registry.forget_stale()  # numba does not notice changed helpers
 

@@ -15,8 +15,14 @@ from edged.central.tables import TableDirectory
 from tests.spark.conftest import QUICK_SPARK
 from tests.spark.landings import readings, readings_table
 from tests.spark.test_aggregate import BY_KEY, assert_equals_duckdb
+from tests.whole import count
 
 DEADLINE_S = 200
+DEATHS = (
+    ("before", "merge_batch", 1),  # offsets logged, nothing done
+    ("after", "write_state", 2),  # half of version 1 written; batch 0 repeated before it
+    ("after", "publish", 1),  # published, not committed
+)
 SPEC = {"streams": {"curve": "curve@1"}, "tables": {"by_key": BY_KEY}}
 
 
@@ -73,11 +79,7 @@ def runs(landing, tmp_path, request):
 
 def test_killed_between_offset_log_and_commit_it_goes_on_where_it_was(landing, runs):
     seq = 0
-    for die in (
-        ("before", "merge_batch", 1),  # offsets logged, nothing done
-        ("after", "write_state", 2),  # half of version 1 written; batch 0 repeated before it
-        ("after", "publish", 1),  # published, not committed
-    ):
+    for die in count(DEATHS[-1:], DEATHS):
         landing.land([readings(s, n=100) for s in range(seq + 1, seq + 6)])
         seq += 5
         status, said = runs.finish(die)
@@ -90,7 +92,7 @@ def test_killed_between_offset_log_and_commit_it_goes_on_where_it_was(landing, r
 def test_killed_at_random_moments_while_pages_land_it_loses_and_repeats_nothing(landing, runs):
     dice = random.Random(20)
     seq = 0
-    for _ in range(2):
+    for _ in range(count(1, 2)):
         with killed_at_last(runs.start(trigger_us=100_000)) as child:
             version = published(runs)
             until = time.monotonic() + DEADLINE_S
