@@ -86,6 +86,7 @@ def pytest_addoption(parser):
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "xdist_group(name): tests of one group share a process")
+    config.addinivalue_line("markers", "whole: a case of a campaign that is no part of the slice")
     if config.getoption("--whole"):
         os.environ[whole.WHOLE] = "1"
     settings.register_profile(
@@ -106,6 +107,8 @@ def pytest_configure(config):
 @pytest.hookimpl(tryfirst=True)  # xdist reads the groups in its own hook
 def pytest_collection_modifyitems(items):
     """Mark each test with its group; the sort is stable, so files stay whole and in order."""
+    if not os.environ.get(whole.WHOLE):
+        items[:] = [item for item in items if not item.get_closest_marker("whole")]
     for item in items:
         item.add_marker(pytest.mark.xdist_group(_group(item)))
     items.sort(key=_turn)

@@ -315,6 +315,7 @@ class Sender(threading.Thread):
 
 
 # httpcore leaves the socket of a refused connection to the garbage collector
+@pytest.mark.whole
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_every_row_comes_in_once_whoever_is_killed(tmp_path):
     """Senders repeat requests with their keys while API and daemon are killed in turn."""

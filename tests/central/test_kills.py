@@ -6,6 +6,7 @@ import threading
 import time
 
 import httpx
+import pytest
 
 from tests.central.support import (
     DEVICE,
@@ -78,6 +79,7 @@ def test_killed_at_random_moments_it_loses_and_repeats_nothing(tmp_path):
         assert all(pages[s] == make_page(s, device=f"d{number}", epoch=5) for s in pages)
 
 
+@pytest.mark.whole
 def test_two_collectors_share_a_landing_while_one_is_killed(tmp_path):
     """A device goes back and forth between two collectors, one of which keeps being killed."""
     rng = random.Random(2)

@@ -82,6 +82,7 @@ def test_a_second_daemon_on_a_store_in_use_exits_73_and_names_the_first(system):
     assert_exactly_once(system.landing, system.config, batches)
 
 
+@pytest.mark.whole
 def test_of_two_with_the_same_session_the_first_to_reach_the_centre_goes_on(copied):
     original(copied)
     clone(copied)
@@ -106,6 +107,7 @@ def test_a_clone_that_is_older_than_the_original_is_fenced_from_its_first_page(c
     assert_exactly_once(copied.landing, copied.config, batches)
 
 
+@pytest.mark.whole
 def test_a_clone_with_the_larger_session_takes_the_floor_and_the_original_stops(copied):
     original(copied)
     twin = clone(copied)

@@ -55,6 +55,7 @@ def test_a_full_store_stops_the_producers_and_everything_drains_when_the_centre_
     assert_exactly_once(full.landing, full.config, batches, copy="SELECT * FROM a")
 
 
+@pytest.mark.whole
 def test_a_daemon_with_a_full_store_obeys_and_goes_on_after_a_restart(full):
     daemon = full.parts["daemon"]
     with pytest.raises(ConfigError, match="full"):

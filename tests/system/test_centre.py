@@ -236,6 +236,7 @@ def test_outside_of_the_windows_pages_wait_and_reports_go(plant):
     plant.until(lambda: plant.own_pages() > pages)
 
 
+@pytest.mark.whole
 def test_over_kill_9_of_all_three_processes_reports_go_on_and_the_desired_state_stays(plant):
     with plant.closed(policy={"name": "fixed", "settings": {"cpu_mhz": 729.6}}):
         wanted = plant.desired()
