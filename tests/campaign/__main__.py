@@ -60,7 +60,7 @@ class Campaign:
         began, number = time.monotonic(), 0
         columns = (TextColumn("{task.description:16}"), BarColumn(), MofNCompleteColumn(),
                    TimeElapsedColumn(), TextColumn("{task.fields[state]}"))  # fmt: skip
-        with Progress(*columns, console=self.console) as bar:
+        with Progress(*columns, console=self.console, disable=not self.console.is_terminal) as bar:
             while number == 0 or time.monotonic() - began < 60 * self.minutes:
                 seed = self.seed + number
                 for each in (c for c in self.chosen if c.computes):
@@ -91,6 +91,9 @@ class Campaign:
         total.new_id_s = max(total.new_id_s, outcome.new_id_s)
         bar.update(task, state=f"seed {seed}: {'FAILED' if outcome.failed else 'ok'}")
         bar.stop_task(task)
+        if not self.console.is_terminal:
+            state = "FAILED" if outcome.failed else "ok"
+            self.console.print(f"{each.name}: {outcome.runs} runs, seed {seed}: {state}")
         if not outcome.failed:
             shutil.rmtree(place, ignore_errors=True)
 
