@@ -20,6 +20,8 @@ from tests.campaign.oracle import SCHEMA, batch
 PERIOD_S = 0.05
 """Time between two batches of a producer."""
 UNACKED_BYTES_MAX = 192 << 10
+REFUSED_S = 0.2
+"""Pause of a producer that was refused."""
 AHEAD_MAX = 40
 """Batches that a producer may be ahead of another: two seconds of event time."""
 
@@ -73,27 +75,42 @@ class Feed:
         return sum(list(self.acked.values()))
 
     def _produce(self, stream: str, number: int) -> None:
-        key, seq = (stream, number), 0
-        producer = Producer(
-            self.address, stream, SCHEMA, producer=f"{stream}{number}", timeout_s=600,
-            connect_timeout_s=2.0, **self.options,
-        )  # fmt: skip
-        due = time.monotonic()
-        try:
-            seq = self._connected(producer)
-            while not self._stop.is_set():
-                room = producer.unacked_bytes < UNACKED_BYTES_MAX
-                if room and time.monotonic() >= due and seq < self._limit():
-                    seq += 1
-                    self.sent[key] = seq
-                    producer.send(batch(number, seq))
-                    due = max(due + PERIOD_S, time.monotonic() - 1)
-                self.acked[key] = producer.poll()
-                time.sleep(0.01)
-        except (PeerError, OSError, ValueError) as problem:
-            self.problems.append(f"producer {stream}{number}: {problem!r}")
-        finally:
-            producer.close()
+        """Send until the end; a producer that a full store refused comes back."""
+        while not self._stop.is_set():
+            producer = Producer(
+                self.address, stream, SCHEMA, producer=f"{stream}{number}", timeout_s=600,
+                connect_timeout_s=2.0, **self.options,
+            )  # fmt: skip
+            try:
+                self._send(producer, (stream, number))
+            except (PeerError, OSError, ValueError) as problem:
+                if not (isinstance(problem, PeerError) and "full" in str(problem)):
+                    self.problems.append(f"producer {stream}{number}: {problem!r}")
+                    return
+                self._stop.wait(REFUSED_S)
+            finally:
+                producer.close()
+
+    def _send(self, producer: Producer, key: tuple[str, int]) -> None:
+        seq, due = self._connected(producer), time.monotonic()
+        self.acked[key] = max(seq, self.acked.get(key, 0))
+        self.sent[key] = seq
+        while not self._stop.is_set():
+            room = producer.unacked_bytes < UNACKED_BYTES_MAX
+            if room and time.monotonic() >= due and seq < self._limit():
+                seq += 1
+                self.sent[key] = seq
+                producer.send(batch(key[1], seq))
+                due = max(due + PERIOD_S, time.monotonic() - 1)
+            self.acked[key] = producer.poll()
+            time.sleep(0.01)
+
+    def _connected(self, producer: Producer) -> int:
+        """Wait for the first connection; returns the last committed number."""
+        while not self._stop.is_set():
+            with contextlib.suppress(TimeoutError):
+                return producer.connect()
+        return 0
 
     def _limit(self) -> int:
         """The last batch that a producer may send now."""
