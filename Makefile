@@ -8,7 +8,7 @@ LOCK   = $(shell $(BIN)/python -c 'import sys; print("py%d%d" % sys.version_info
 # Tests spend half of their time waiting for processes and sockets: one worker more than cores.
 PROCESSES ?= $(shell echo $$(($$(nproc) + 1)))
 
-.PHONY: help setup packages cuda demo test test-whole soak faults faults-long check format compile bench deb install system walk lock clean fuzz
+.PHONY: help setup packages cuda demo test test-whole soak faults faults-long check format compile bench deb install system upgrade walk lock clean fuzz
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -95,6 +95,9 @@ lock: ## resolve the lock files anew (needs uv on the PATH)
 	  resolve="uv pip compile -q --universal --no-header --no-annotate --python-version $$v"; \
 	  $$resolve --extra central --extra dev pyproject.toml -o $$lock.txt && \
 	  $$resolve --extra cuda -c $$lock.txt pyproject.toml -o $$lock-cuda.txt || exit; done
+
+upgrade: $(READY) ## neighbouring versions together: a wheel of an earlier commit beside this tree
+	@$(BIN)/python -m tests.upgrade $(COMMIT)
 
 walk: $(READY) ## type the first day's documents into a fresh Debian (as root)
 	@bash deploy/test_packages.sh system

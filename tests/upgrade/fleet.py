@@ -145,7 +145,9 @@ class Part:
     def wait(self):
         """Return when it is ready."""
         line = self.process.stdout.readline()
-        assert line, self.log.read_text(errors="replace")[-3000:]
+        if not line:
+            code = self._reap()
+            raise AssertionError(f"exit {code}: {self.log.read_text(errors='replace')[-3000:]}")
         self.ready = json.loads(line)
         return self
 
