@@ -20,6 +20,8 @@ from typing import Protocol
 from edged.platform.clock import Clock
 
 Handler = Callable[[], object]
+_WAIT_S_MAX = 86_400.0
+"""epoll takes at most 24 days; a caller plans again after a wait that ends early."""
 
 
 class PollableSource(Protocol):
@@ -139,7 +141,8 @@ class EventLoop:
     def _wait(self, poller: select.epoll, deadline_us: int | None) -> bool:
         timeout = -1.0
         if deadline_us is not None:
-            timeout = max(0.0, (deadline_us - self._clock.monotonic_us()) / 1e6)
+            timeout = (deadline_us - self._clock.monotonic_us()) / 1e6
+            timeout = min(max(0.0, timeout), _WAIT_S_MAX)
         events = poller.poll(timeout)
         self.wakes += timeout != 0.0
         source = False

@@ -16,6 +16,8 @@ from edged.daemon.daemon import Daemon
 from edged.daemon.settings import DaemonSettings
 from edged.events.log import LineLog
 from edged.job.plan import parse_job
+from edged.platform.clock import SystemClock
+from edged.platform.event_loop import EventLoop
 from edged.store import Store
 from tests.beat.loop import GateDisk, batch
 from tests.beat.support import ARROW, changed, copy_job
@@ -105,3 +107,11 @@ def test_while_a_sync_hangs_the_next_race_the_door_and_all_that_the_uplink_wants
     # what was wanted meanwhile is done now: another process sends the pages
     until(lambda: running.status()["store"]["backlog_pages"] == 0, 120, running.status)
     assert running.status()["uplink"]["starts"] == 2
+
+
+def test_a_deadline_of_a_year_is_a_long_wait_and_no_error():
+    clock = SystemClock()
+    loop = EventLoop(clock)
+    loop.wake()
+    assert loop.until_input(clock.monotonic_us() + 365 * 86_400_000_000) is False
+    loop.close()
