@@ -69,6 +69,8 @@ def _ndjson(body: bytes, schema: pa.Schema) -> pa.Table:
     _bounded(body, body.count(b"{"), schema)
     if not body.strip():
         return schema.empty_table()
+    if not body.lstrip().startswith(b"{"):  # `null` as the first row ends pyarrow's process
+        raise wrong("row 1", "is no object", "a row is an object of plain values")
     if _NESTED.search(body):
         raise wrong("body", "is nested", "a row is an object of plain values")
     try:

@@ -83,3 +83,9 @@ def test_a_decoder_that_overruns_or_dies_is_ended_and_replaced():
         assert last.returncode is not None
 
     asyncio.run(story())
+
+
+@pytest.mark.parametrize("body", [b"null", b" \n null {}", b"nullx", b"[1]", b"1"])
+def test_a_first_row_that_is_no_object_is_refused(body):
+    """pyarrow's reader dies of a null there, and the process with it."""
+    assert "row 1: is no object" in str(refusal(body, NDJSON).detail)
