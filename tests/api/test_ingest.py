@@ -403,9 +403,11 @@ def client(plant):
             client.delete(f"/v1/jobs/{name}?drain=false")
 
 
-def test_a_stream_with_a_token_takes_no_strangers_rows(client, tmp_path):
-    (tmp_path / "secret").write_text("s")
-    source = {"type": "tcp", "listen": "127.0.0.1:0", "token_file": str(tmp_path / "secret")}
+def test_a_stream_with_a_token_takes_no_strangers_rows(client, plant):
+    secret = plant[0].store / "files" / "secret"  # where a job over the API may name a file
+    secret.parent.mkdir()
+    secret.write_text("s")
+    source = {"type": "tcp", "listen": "127.0.0.1:0", "token_file": str(secret)}
     sinks = {"all_guarded": {"type": "pages", "input": "secrets"}}
     streams = {"secrets": {**READINGS["streams"]["power"], "source": source}}
     guarded = {"name": "guarded", "streams": streams, "sinks": sinks}
