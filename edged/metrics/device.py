@@ -26,7 +26,14 @@ EVENT_KINDS = (
     *("limits.taken_over", "limits.restored", "meter.lost", "meter.back", "store.full"),
     *("store.room", "store.gap", "uplink.down", "uplink.up", "uplink.alarm", "input.set_aside"),
     *("plugin.failed", "store.migrated"),
-    *("desired.applied", "desired.refused", "source.refused", "config.reloaded", "config.refused"),
+    *(
+        "desired.applied",
+        "desired.refused",
+        "source.refused",
+        "peer.defect",
+        "config.reloaded",
+        "config.refused",
+    ),
     *("stream.late", "stream.ahead", "producer.behind", "producer.in_time"),
     *("promise.missed", "promise.kept", "saturation.begun", "saturation.ended"),
 )
