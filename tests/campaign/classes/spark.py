@@ -49,6 +49,9 @@ def kill_spark(run: Run) -> None:
         finally:
             end(spark)
         rig.settle()
+        rig.feed.pause()  # nothing lands beside the last aggregation
+        rig.until(rig.feed.complete)
+        rig.until(lambda: rig.status().get("store", {}).get("backlog_pages") == 0)
         last = ChildProcess("spark-last", command(rig, spec), rig.logs)
         if last.process.wait(BATCH_S):
             run.outcome.problems.append(f"the last aggregation failed: {last.log.read_text()}")
