@@ -34,6 +34,8 @@ VARIABLE_BYTES = 32
 """Assumed size of a string or a binary."""
 FORGET = 0.25
 """Part of a beat in the learnt rate of pairs where it is below the rate so far."""
+SHARE_FALLS, SHARE_MIN = 0.5, 1e-6
+"""How fast the learnt share of close rows falls from beat to beat, and its least value."""
 Live = Callable[[int], Hashes]
 """The hashes of the rows that a side's window holds."""
 _MASK = 2**31
@@ -53,6 +55,9 @@ class JoinSize:
         self._draw = 1
         self._rate, self._chances = 0.0, 0.0
         """Pairs per two rows of opposite sides, learnt; such twos in this beat."""
+        self._share, self._estimated = 1.0, 0.0
+        """Part of the rows of equal keys that are close enough in time to be pairs, learnt; such
+        rows by the counts of this beat, 0 where they are not known."""
 
     def too_large(
         self, records: Sequence[Records], rows: Sequence[int], held: Sequence[int], live: Live
@@ -76,7 +81,8 @@ class JoinSize:
         )  # fmt: skip
         self._chances = left * self._count(1) + right * (self._count(0) + left)
         met: int = join_size.observe(*args, EVERY)
-        if max(met - self._chances / BUCKETS, self._rate * self._chances) > limit:
+        self._estimated = met - self._chances / BUCKETS
+        if max(self._estimated * self._share, self._rate * self._chances) > limit:
             join_size.observe(*args, -EVERY)
             return True
         self._note(rows)
@@ -91,11 +97,13 @@ class JoinSize:
         counts = np.array([self._count(0), self._count(1)], np.float64)
         taken: npt.NDArray[np.int64] = np.zeros(2, np.int64)
         (left, left_valid), (right, right_valid) = (w.hashes() for w in waiting)
+        limit = self.pairs_max / self._share
         join_size.fit(
-            address(self._table), left, left_valid, right, right_valid, self.pairs_max,
-            counts[::-1] / BUCKETS, counts[::-1] * self._rate, taken,
+            address(self._table), left, left_valid, right, right_valid, int(limit),
+            counts[::-1] / BUCKETS, counts[::-1] * self._rate / self._share, taken,
         )  # fmt: skip
         rows = int(taken[0]), int(taken[1])
+        self._estimated = limit if sum(rows) < left.size + right.size else 0.0
         self._chances = rows[0] * self._count(1) + rows[1] * (self._count(0) + rows[0])
         self._note(rows)
         return rows
@@ -105,6 +113,9 @@ class JoinSize:
         if self._chances:
             rate = pairs / self._chances
             self._rate = max(rate, (1 - FORGET) * self._rate + FORGET * rate)
+        if self._estimated >= PAIRS_MIN:
+            share = max(pairs / self._estimated, SHARE_FALLS * self._share, SHARE_MIN)
+            self._share, self._estimated = min(1.0, share), 0.0
 
     def _build(self, live: Live) -> None:
         self._table = apart(BUCKETS * COUNTS // 2)
