@@ -21,6 +21,7 @@ MODULES = (
     "central/__init__.py",
     "central/_source_plan.py",
     "central/_source_read.py",
+    "central/checked_json.py",
     "central/consumers.py",
     "central/datasource.py",
     "central/read_request.py",

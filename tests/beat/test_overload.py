@@ -24,6 +24,9 @@ class Job:
     def open_rows(self):
         return 0
 
+    def waiting(self):
+        return 0
+
 
 class Loop:
     """What the heart does with a batcher, on a machine whose speed is known at every moment.

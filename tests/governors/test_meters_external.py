@@ -94,7 +94,7 @@ class TestForms:
 
     @given(st.floats(allow_nan=False, allow_infinity=False), st.text(min_size=1, max_size=8))
     def test_what_json_writes_is_read_back(self, value, key):
-        if "." not in key:
+        if "." not in key and key != "other":
             assert number(json.dumps({key: value, "other": 3}), key) == value
 
 

@@ -282,8 +282,8 @@ def test_a_part_that_nobody_reads_is_a_warning():
         ("a.json", '{"a": NaN}', "NaN is not a JSON number"),
         ("a.json", "[1]", "is not a table"),
         ("a.json", "{", "is not JSON"),
-        ("a.json", '{"a": ' + "[" * 200_000, "nested too deeply"),
-        ("a.toml", "a = " + "[" * 200_000, "nested too deeply"),
+        ("a.json", '{"a": ' + "[" * 200_000, "nested deeper than 32 levels"),
+        ("a.toml", "a = " + "[" * 200_000, "nested deeper than 32 levels"),
         ("a.toml", b"\xff", "is not UTF-8"),
     ],
 )
