@@ -25,7 +25,6 @@ MODULES = (
     "central/consumers.py",
     "central/datasource.py",
     "central/read_request.py",
-    "central/package.py",
     "central/row_checks.py",
     "central/schema_files.py",
     "central/segments.py",
