@@ -2,8 +2,11 @@
 
 `JoinSize` estimates the pairs of a beat (`kernels.cpu.join_size`) before they are made.  It counts
 keys from the first beat on in which the rows that meet could make more pairs than the limit; most
-joins never count.  Estimates are too large where rows are held that are too far apart in time, and
-by chance somewhat off.  They decide only how many rows a beat takes.
+joins never count.  Counts of keys do not see times: they are multiplied with a share, learnt from
+beat to beat, of the rows of equal keys that are close enough in time.  Without it the demo's join
+took 231 000 rows in 7 311 beats.  The share begins at 1, so that the first beats are small.  Where
+rows come close after a long stretch in which they were not, one beat makes more pairs than it may
+have, and the share rises with it.  Estimates decide only how many rows a beat takes.
 
 `Waiting` keeps one side's rows for later beats.
 """

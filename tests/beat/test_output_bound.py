@@ -91,6 +91,19 @@ def test_beats_are_cut_where_a_join_grows_and_nothing_is_lost(monkeypatch):
         assert rows == Counter((a, b) for a in range(301) for b in range(200))
 
 
+def test_rows_of_one_key_that_are_far_apart_in_time_are_not_taken_for_pairs(monkeypatch):
+    """Each row has one partner, though thousands have its key."""
+    with Live(bounded(join_job(before=10, after=10), 1000, monkeypatch)) as live:
+        for name in ("r", "s"):
+            live.send(name, [(1, T0 + 100 * i, i) for i in range(3000)])
+        live.beat()
+        assert live.job.waiting()
+        finish(live)
+        assert live.beats < 100
+        rows = Counter((row[2], row[-1]) for row in live.rows("pairs"))
+        assert rows == Counter((i, i) for i in range(3000))
+
+
 @pytest.mark.parametrize("workers", [1, 3])
 def test_joins_behind_each_other_wait_for_each_other_and_are_exact(monkeypatch, workers):
     rng = random.Random(workers)
