@@ -126,13 +126,19 @@ class StackLayout:
         self, jobs: Sequence[Path], device: str, energy: dict[str, object], url: str
     ) -> None:  # fmt: skip
         """Make the directories, the token and the configuration, with `energy` as its section of
-        that name.  Raises ConfigError."""
+        that name.  Raises ConfigError.
+
+        Jobs over the API may name files below the current directory, where relative paths begin:
+        the socket is open to the user of the command only."""
         token = new_token()
         line = token_line(device, token)
         sections: dict[str, dict[str, object]] = {
             "device": {"name": device},
             "store": {"directory": self.store.name},
-            "run": {"jobs": [str(path.absolute()) for path in jobs]},
+            "run": {
+                "jobs": [str(path.absolute()) for path in jobs],
+                "remote_files": [str(Path.cwd())],
+            },
             "uplink": {"url": url, "token_file": self.token.name},
             "energy": energy,
             "api": {"socket": self.api.name},

@@ -164,8 +164,9 @@ def until(condition, seconds=180.0, step_s=0.05):
 
 
 @contextmanager
-def both(path, document=READINGS, trace=None, **settings):
+def both(path, document=READINGS, trace=None, words=(), **settings):
     """A daemon and its API."""
-    words = [] if trace is None else ["--trace", str(trace)]
+    if trace is not None:
+        words = [*words, "--trace", str(trace)]
     with Daemon(path, document, *words) as daemon, Api(path, daemon.door, **settings) as api:
         yield daemon, api

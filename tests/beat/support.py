@@ -213,10 +213,10 @@ class Live:
                 for producer in s.staging.producers.ids[1:]:
                     self.end(name, producer)
         for _ in range(10_000):
-            if not self.job.staged():
+            if not self.job.staged() and not self.job.waiting():
                 break
             self.beat()
-        assert self.job.staged() == 0
+        assert self.job.staged() == self.job.waiting() == 0
         self.beat(flush=True)
 
     def save(self):

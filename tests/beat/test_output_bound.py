@@ -67,14 +67,6 @@ def triples(sent):
     )
 
 
-def finish(live):
-    """Beat until nothing waits."""
-    live.drain()
-    while live.job.waiting():
-        live.beat()
-    live.beat(flush=True)
-
-
 def test_beats_are_cut_where_a_join_grows_and_nothing_is_lost(monkeypatch):
     document = bounded(join_job(before=10**9, after=10**9), 1000, monkeypatch)
     with Live(document) as live:
@@ -85,7 +77,7 @@ def test_beats_are_cut_where_a_join_grows_and_nothing_is_lost(monkeypatch):
         live.send("r", [(1, T0 + 400, 300)])
         taken = live.beat()
         assert taken.streams["r"].take_rows == 0  # new rows stay in staging
-        finish(live)
+        live.drain()
         assert live.beats > 50
         rows = Counter((row[2], row[-1]) for row in live.rows("pairs"))
         assert rows == Counter((a, b) for a in range(301) for b in range(200))
@@ -98,7 +90,7 @@ def test_rows_of_one_key_that_are_far_apart_in_time_are_not_taken_for_pairs(monk
             live.send(name, [(1, T0 + 100 * i, i) for i in range(3000)])
         live.beat()
         assert live.job.waiting()
-        finish(live)
+        live.drain()
         assert live.beats < 100
         rows = Counter((row[2], row[-1]) for row in live.rows("pairs"))
         assert rows == Counter((i, i) for i in range(3000))
@@ -113,7 +105,7 @@ def test_joins_behind_each_other_wait_for_each_other_and_are_exact(monkeypatch, 
         while not waited or live.job.waiting():
             live.beat()
             waited.append([o.waiting() for o in live.job.operators.values()])
-        finish(live)
+        live.drain()
         assert any(second for _, second in waited)
         made = Counter(row[1:] for row in live.rows("pairs"))
         assert made == triples(sent)
@@ -141,7 +133,7 @@ def test_a_restart_in_the_middle_goes_on_with_the_same_pages(monkeypatch, tmp_pa
         assert {k: v.tobytes() for k, v in restored.items()} == {
             k: v.tobytes() for k, v in saved.items()
         }
-        finish(again)
+        again.drain()
         again.pages.insert(0, before)
         made = Counter(row[1:] for row in again.rows("pairs"))
         assert made == triples(sent)

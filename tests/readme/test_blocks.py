@@ -1,5 +1,6 @@
 """The blocks of the first day's documents: each runs or is marked, and those without root run."""
 
+import json
 import os
 import re
 import subprocess
@@ -80,7 +81,9 @@ def shell(tmp_path_factory):
     place = tmp_path_factory.mktemp("walk")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(place)  # a job of the page writes into out/
-        with both(place) as (_, api):
+        config = place / "edged.toml"  # as `edged up` has it
+        config.write_text(f"[run]\nremote_files = [{json.dumps(str(place))}]\n")
+        with both(place, words=("--config", str(config))) as (_, api):
             yield _shell(api)
 
 
