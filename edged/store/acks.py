@@ -7,10 +7,8 @@ missing or damaged, pages are offered once more and the centre drops them.
 
 from __future__ import annotations
 
-import json
-import zlib
-
-from edged.platform.disk import DISK_FULL, Disk, replace_file
+from edged.platform.disk import DISK_FULL, Disk
+from edged.store.checked_lines import read_checked, write_checked
 from edged.store.page_index import Route
 
 
@@ -19,16 +17,8 @@ def read_acks(disk: Disk, path: str, epoch: int) -> dict[Route, int]:
     damaged."""
     if not disk.exists(path):
         return {}
-    file = disk.open(path)
-    try:
-        text = file.pread(file.size(), 0)
-    finally:
-        file.close()
-    body, _, crc = text.rstrip(b"\n").rpartition(b"\n")
-    if crc != str(zlib.crc32(body)).encode():
-        return {}
-    document = json.loads(body)
-    if document["epoch"] != f"{epoch:016x}":
+    document = read_checked(disk, path)
+    if document is None or document["epoch"] != f"{epoch:016x}":
         return {}
     return {(str(s), int(p)): int(q) for s, p, q in document["acks"]}
 
@@ -36,10 +26,8 @@ def read_acks(disk: Disk, path: str, epoch: int) -> dict[Route, int]:
 def write_acks(disk: Disk, path: str, epoch: int, acked: dict[Route, int]) -> None:
     """Replace the file.  A full disk is ignored."""
     acks = [[s, p, q] for (s, p), q in sorted(acked.items())]
-    body = json.dumps({"epoch": f"{epoch:016x}", "acks": acks}).encode()
-    crc = str(zlib.crc32(body)).encode()
     try:
-        replace_file(disk, path, [body + b"\n" + crc + b"\n"], sync=False)
+        write_checked(disk, path, {"epoch": f"{epoch:016x}", "acks": acks}, sync=False)
     except OSError as problem:
         if problem.errno not in DISK_FULL:
             raise

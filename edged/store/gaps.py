@@ -13,14 +13,13 @@ partition.  The newest GAPS_KEPT records are kept; the totals count all.
 
 from __future__ import annotations
 
-import json
 import threading
-import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
-from edged.platform.disk import Disk, replace_file
+from edged.platform.disk import Disk
+from edged.store.checked_lines import read_checked, write_checked
 
 DAMAGED, DROPPED = "damaged", "dropped"
 """Reasons: the medium returned other bytes than were written; the store was full."""
@@ -189,24 +188,14 @@ class GapLog:
         newest = [gap.to_json() for gap in self._newest]
         content = {"epoch": f"{self._epoch:016x}", "gaps": self.count, "pages": self.pages,
                    "rows": self.rows, "newest": newest}  # fmt: skip
-        body = json.dumps(content, separators=(",", ":")).encode()
-        crc = str(zlib.crc32(body)).encode()
-        replace_file(self._disk, self._path, [body + b"\n" + crc + b"\n"])
+        write_checked(self._disk, self._path, content)
 
     def _read(self) -> bool:
         """Read the file; False where it is damaged."""
         if not self._disk.exists(self._path):
             return True
-        file = self._disk.open(self._path)
-        try:
-            text = file.pread(file.size(), 0)
-        finally:
-            file.close()
-        body, _, crc = text.rstrip(b"\n").rpartition(b"\n")
-        if crc != str(zlib.crc32(body)).encode():
-            return False
-        document = json.loads(body)
-        if document["epoch"] != f"{self._epoch:016x}":
+        document = read_checked(self._disk, self._path)
+        if document is None or document["epoch"] != f"{self._epoch:016x}":
             return False
         known = {f.name for f in fields(Gap)}
         self.count, self.pages, self.rows = (document[k] for k in ("gaps", "pages", "rows"))

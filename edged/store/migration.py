@@ -22,15 +22,15 @@ Invariants
 
 from __future__ import annotations
 
-import json
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from edged.errors import StoreCorrupt
-from edged.platform.disk import Buffer, Disk, File, flat_view, replace_file
+from edged.platform.disk import Buffer, Disk, File, flat_view
 from edged.store import identity
+from edged.store.checked_lines import read_checked, write_checked
 from edged.store.errors import StoreFull
 
 Rewrite = Callable[[File], Iterable[Buffer]]
@@ -211,9 +211,7 @@ class _Work:
             self._disk.sync_directory(place)
 
     def _write(self, name: str, content: Mapping[str, object]) -> None:
-        body = json.dumps(content).encode()
-        crc = str(zlib.crc32(body)).encode()
-        replace_file(self._disk, f"{self._place}/{name}", [body + b"\n" + crc + b"\n"])
+        write_checked(self._disk, f"{self._place}/{name}", content)
 
     def _read(self, name: str) -> dict[str, Any] | None:
         """The content of a file; None where it is missing.  Files are written whole or not at all:
@@ -221,12 +219,9 @@ class _Work:
         path = f"{self._place}/{name}"
         if not self._disk.exists(path):
             return None
-        body, _, crc = _content(self._disk, path).rstrip(b"\n").rpartition(b"\n")
-        if crc != str(zlib.crc32(body)).encode():
-            if name == "began":
-                return None
+        found: dict[str, Any] | None = read_checked(self._disk, path)
+        if found is None and name != "began":
             raise StoreCorrupt(f"{path}: damaged; see docs/store.md, 'When the store is damaged'")
-        found: dict[str, Any] = json.loads(body)
         return found
 
 

@@ -6,7 +6,7 @@ records takes from that list what lies in its window.  The list reaches down to 
 lower bound; a record with an earlier bound makes a new list.
 
 Pairs are the same, in the same order, as those of `kernels.cpu.probe`.  Ten matches a tuple in
-windows of 10^4: 15 -> 24 M tuples/s (docs/measurements/joins.md).
+windows of 10^4: 13 to 15 -> 18 to 24 M tuples/s in three loaded runs (docs/measurements/joins.md).
 """
 
 from __future__ import annotations
