@@ -6,7 +6,7 @@ records takes from that list what lies in its window.  The list reaches down to 
 lower bound; a record with an earlier bound makes a new list.
 
 Pairs are the same, in the same order, as those of `kernels.cpu.probe`.  Ten matches a tuple in
-windows of 10^4: 13 to 15 -> 18 to 24 M tuples/s in three loaded runs (docs/measurements/joins.md).
+windows of 10^4: 14 to 15 -> 16 to 20 M tuples/s (docs/measurements/joins.md).
 """
 
 from __future__ import annotations
@@ -38,15 +38,16 @@ PLACES = 512
 """Places where a chain with a first link is looked for."""
 MANY = 4
 """Matches a candidate from which on chains are worth a list."""
-SLOTS_MAX = 1 << 14
-"""Slots of a side up to which its entries lie in the second cache: 320 KiB.  In larger rings
-`kernels.cpu.probe` walks 256 chains at a time, so that their misses overlap."""
+SLOTS_MAX = 1 << 15
+"""Slots of a side up to which following one chain after the other is the faster way: 640 KiB of
+entries.  In larger rings `kernels.cpu.probe` walks 256 chains at a time, so that their misses
+overlap."""
 NO_ROOM = 0
 
 
 @device
 def is_cached(other: int) -> Any:
-    """Whether a ring, a pool's or one of the PARTITIONS of a side, is small enough."""
+    """Whether a ring, a pool's or one of the PARTITIONS of a side, is small enough for it."""
     return get(other, RING.mask) < (SLOTS_MAX if get(other, RING.log) else SLOTS_MAX // PARTITIONS)
 
 
