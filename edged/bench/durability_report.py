@@ -56,7 +56,7 @@ def draw(result: dict[str, Any], path: Path) -> None:
     axes[1].set(ylabel="bytes written / input byte", title="Bytes written")
     for own in axes:
         own.set(xscale="log", xlabel="tuples a message", ylim=(0, None))
-    axes[1].legend(loc=(0.05, 0.53))
+    axes[1].legend(loc=(0.05, 0.06))
     machine = result["machine"]
     figure.suptitle(f"measured on {machine['cores']} cores of {machine['cpu']}", fontsize=10)
     save(figure, path)
