@@ -68,10 +68,11 @@ def _document(file: Path) -> dict[str, Any]:
 
 
 def _write(landing: Path, device: str, document: dict[str, Any] | None) -> None:
-    from edged.central import checked_json
+    from edged.central import checked_json, landing_format
     from edged.central.tables import replace_file
     from edged.centre_link.desired_state import BYTES_MAX, read
 
+    landing_format.require(landing)
     path = landing / "desired" / f"{device}.json"
     with _locked(path.parent):
         version = max(int(read(path).get("version", 0)), _reported(landing, device)) + 1

@@ -23,8 +23,10 @@ from edged.errors import ConfigError
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per device.")
 def command(landing: Path, forget: str | None, as_json: bool) -> None:
     """List the devices: last contact, backlog and watts, desired state."""
+    from edged.central import landing_format
     from edged.central.fleet import Fleet
 
+    landing_format.require(landing)
     fleet = Fleet(landing)
     if forget is not None and not fleet.forget(forget):
         raise ConfigError(

@@ -10,12 +10,13 @@ import click
 @click.command("repair")
 @click.argument("landing", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
-def command(landing: Path, as_json: bool) -> None:
+def command(landing: Path, as_json: bool) -> int:
     """Mend what is damaged in LANDING as far as other bytes say what was there.
 
     Run it as the collectors' user; they may run meanwhile. Exit code 0: everything is whole now.
     65: something is lost; it is printed as by `edged central check`.
     """
-    from edged.central._rot_cli import run
+    from edged.central.rot import check
+    from edged.console.damage_report import show
 
-    run(landing, as_json, repair=True)
+    return show(check(landing, repair=True), as_json)

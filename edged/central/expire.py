@@ -23,7 +23,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from edged.central import consumers, seals, segments
+from edged.central import consumers, landing_format, seals, segments
 from edged.central.consumers import Consumer
 from edged.central.segments import Rows
 from edged.errors import ConfigError
@@ -49,8 +49,9 @@ def expire(
     consumer needs.  `unread` names streams, `name@version` or `name`, that have no consumers.
 
     Raises ConfigError if such a stream has a consumer, CentralError if a consumer's position is
-    unreadable.
+    unreadable, or the landing has an unknown format.
     """
+    landing_format.require(landing)
     with consumers.locked(landing):
         known = consumers.read(landing)
         _check_unread(known, unread)

@@ -1,5 +1,6 @@
 """The landing: the centre's store of pages.  One interface, one implementation.
 
+    LANDING/format                               the landing's format            (landing_format.py)
     LANDING/schemas/<stream>@<version>.json      registered schemas              (schemas.py)
     LANDING/segments/seg-*.pages, seg-*.idx      pages and committed rows        (segments.py)
     LANDING/segments/seg-*.crc                   checksums of the rows           (row_checks.py)
@@ -39,7 +40,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from edged.central import consumers, seals, segments
+from edged.central import consumers, landing_format, seals, segments
 from edged.central.admission import (
     FULL,
     QUOTA,
@@ -116,6 +117,7 @@ class DirectoryLanding:
         self._on_sync = on_sync
         self._clock = clock or SystemClock()
         self._segment_bytes = segment_bytes
+        landing_format.create(self.path, fresh=not segments.segments_dir(self.path).is_dir())
         segments.segments_dir(self.path).mkdir(parents=True, exist_ok=True)
         consumers.make(self.path)
         self._schemas = SchemaRegistry(self.path)

@@ -24,6 +24,7 @@ MODULES = (
     "central/checked_json.py",
     "central/consumers.py",
     "central/datasource.py",
+    "central/landing_format.py",
     "central/read_request.py",
     "central/row_checks.py",
     "central/schema_files.py",

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from edged.central import schema_files, segments
+from edged.central import landing_format, schema_files, segments
 from edged.data.schema import Schema
 from edged.errors import CentralError, ConfigError
 
@@ -96,8 +96,10 @@ def resolve(
     """The request for `columns` (none: all) of `stream`, which is `name@version`, or `name` for its
     latest version.
 
-    Raises ConfigError for an unknown column, CentralError for an unregistered stream.
+    Raises ConfigError for an unknown column, CentralError for an unregistered stream and for a
+    landing of an unknown format.
     """
+    landing_format.require(landing)
     match = _STREAM.fullmatch(stream)
     if match is None:
         raise ConfigError(f"{stream!r} is not the name of a stream; write e.g. curve@1 or curve")

@@ -2,6 +2,7 @@
 
 Every file that is read back and believed is read here with the checks of its own module:
 
+    format                    CRC-32, and two lines                     (landing_format.py)
     segments/*.idx, *.crc     rows: their checksums, or their pages     (row_checks.py)
     segments/*.pages          each page's own checksum                  (edged/pages/format.py)
     segments/*.sum            CRC-32                                    (seals.py)
@@ -16,62 +17,35 @@ A repair changes nothing that is whole, and collectors may run meanwhile.
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import zlib
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from edged.central import checked_json, schema_files, seals, segments
+import numpy as np
+
+from edged.central import checked_json, landing_format, schema_files, seals, segments
 from edged.central.highwater import is_damaged
-from edged.errors import PageError
+from edged.console.damage_report import LOST, MENDABLE, Damage, DamageReport, Loss
+from edged.errors import ConfigError, PageError
 from edged.pages.format import Header, parse_header, verify
 
-MENDABLE, LOST = "mendable", "lost"
 
+def check(landing: Path, repair: bool = False) -> DamageReport:
+    """Read everything and report what is damaged; with `repair` mend what can be mended.
 
-@dataclass(frozen=True, slots=True)
-class Damage:
-    """A damaged place."""
-
-    file: str
-    """Relative to the landing."""
-    problem: str
-    state: str
-    """`mendable`: a repair, or the program that the problem names, gives exactly what was there;
-    `lost`: nothing does."""
-    page: dict[str, Any] | None = None
-    """Of a lost page: device, epoch, stream, partition, seq, tuples and times, as far as known."""
-
-
-@dataclass
-class LandingReport:
-    """The damage in a landing."""
-
-    landing: str
-    segments: int = 0
-    pages: int = 0
-    findings: list[Damage] = field(default_factory=list)
-    repaired: bool = False
-
-    @property
-    def lost(self) -> list[Damage]:
-        """What no repair brings back."""
-        return [finding for finding in self.findings if finding.state == LOST]
-
-    def to_json(self) -> dict[str, Any]:
-        """For `--json`."""
-        return {
-            "landing": self.landing, "segments": self.segments, "pages": self.pages,
-            "repaired": self.repaired, "findings": [asdict(f) for f in self.findings],
-            "lost": len(self.lost),
-        }  # fmt: skip
-
-
-def check(landing: Path, repair: bool = False) -> LandingReport:
-    """Read everything and report what is damaged; with `repair` mend what can be mended."""
-    report = LandingReport(str(landing), repaired=repair)
+    Raises ConfigError where there is no landing, CentralError for one of an unknown format.
+    """
+    if not segments.segments_dir(landing).is_dir():
+        raise ConfigError(f"{landing} is not a landing: it has no directory segments/")
+    number = landing_format.require(landing)
+    report = DamageReport("landing", str(landing), number, repaired=repair)
+    if problem := landing_format.problem(landing):
+        report.findings.append(Damage(landing_format.NAME, problem, MENDABLE, "format"))
+        if repair:
+            landing_format.mend(landing)
     names = _stream_names(landing)
     for name in segments.list_segments(landing):
         _segment(landing, name, names, report, repair)
@@ -83,53 +57,59 @@ def check(landing: Path, repair: bool = False) -> LandingReport:
 
 
 def _segment(
-    landing: Path, name: str, names: dict[int, str], report: LandingReport, repair: bool
+    landing: Path, name: str, names: dict[int, str], report: DamageReport, repair: bool
 ) -> None:
     rows, faults = segments.checked_rows(landing, name)
-    report.segments += 1
-    report.pages += len(rows)
-    file = f"segments/{name}.idx"
+    report.count("segments")
+    report.count("pages", len(rows))
     for number in faults.mended:
-        report.findings.append(Damage(file, f"row {number} is damaged", MENDABLE))
+        report.findings.append(_row(name, number, "is damaged", MENDABLE))
     for number in faults.lost:
-        problem = f"row {number} is damaged, and so is its page"
-        report.findings.append(Damage(file, problem, LOST, {"row": number}))
+        problem = "is damaged, and so is its page"
+        report.findings.append(_row(name, number, problem, LOST, Loss("pages")))
     known = rows[rows["length"] > 0]
     for row, page in zip(known, segments.read_pages(landing, name, known), strict=True):
         try:
             verify(page)
         except PageError as problem:
             found = Damage(
-                f"segments/{name}.pages", f"at {int(row['offset'])}: {problem}", LOST,
-                _lost_page(row, page, names),
+                f"segments/{name}.pages", str(problem), LOST, "page", int(row["offset"]),
+                (_lost_page(row, page, names),),
             )  # fmt: skip
             report.findings.append(found)
     if repair and (faults.mended or faults.unchecked):
         segments.renew_rows(landing, name)
 
 
-def _lost_page(row: Any, page: memoryview, names: dict[int, str]) -> dict[str, Any]:
+def _row(segment: str, number: int, problem: str, state: str, *lost: Loss) -> Damage:
+    text, at = f"row {number} {problem}", number * segments.ROW_BYTES
+    return Damage(f"segments/{segment}.idx", text, state, "index row", at, lost)
+
+
+def _lost_page(row: Any, page: memoryview, names: dict[int, str]) -> Loss:
+    """The row is checked; the header is not, and counts where it fits the row."""
     header: Header | None = None
     with contextlib.suppress(PageError):
         header = parse_header(page)
-    told = {
-        key: int(row[key]) for key in ("epoch", "partition", "seq", "tuples", "landed_at_us")
-    }  # the row is checked, the header is not
-    matches = header is not None and header.seq == told["seq"]
-    return {
-        "stream": names.get(int(row["stream_hash"]), ""),
-        "device": header.device if header is not None and matches else "",
-        **told,
-        "time_min_us": header.time_min_us if header is not None and matches else None,
-        "time_max_us": header.time_max_us if header is not None and matches else None,
-    }
+    seq = int(row["seq"])
+    if header is not None and header.seq != seq:
+        header = None
+    return Loss(
+        "pages", names.get(int(row["stream_hash"]), ""), int(row["partition"]), seq, seq,
+        rows=int(row["tuples"]),
+        first_us=header.time_min_us if header else None,
+        last_us=header.time_max_us if header else None,
+        device=header.device if header else "",
+        epoch=int(row["epoch"]),
+        landed_at_us=int(row["landed_at_us"]),
+    )  # fmt: skip
 
 
 def _stream_names(landing: Path) -> dict[int, str]:
     return {segments.digest64(name): name for name in schema_files.names(landing / "schemas")}
 
 
-def _summaries(landing: Path, report: LandingReport, repair: bool) -> None:
+def _summaries(landing: Path, report: DamageReport, repair: bool) -> None:
     live = set(segments.list_segments(landing))
     for file in sorted(segments.segments_dir(landing).glob("seg-*.sum")):
         if seals.read(landing, file.stem) is not None:
@@ -138,13 +118,16 @@ def _summaries(landing: Path, report: LandingReport, repair: bool) -> None:
         problem = "is damaged: the high waters of deleted pages; late resends are not recognised"
         text = "is damaged: its rows are there" if there else problem
         state = MENDABLE if there else LOST
-        report.findings.append(Damage(f"segments/{file.name}", text, state))
+        lost = () if there else (Loss("high waters of deleted pages"),)
+        report.findings.append(
+            Damage(f"segments/{file.name}", text, state, "summary", lost=lost)
+        )
         if repair and there:
             rows = segments.read_rows(landing, file.stem)
             seals.write(landing, file.stem, seals.greatest(rows[rows["length"] > 0]))
 
 
-def _schemas(landing: Path, report: LandingReport, repair: bool) -> None:
+def _schemas(landing: Path, report: DamageReport, repair: bool) -> None:
     directory = landing / "schemas"
     for name in schema_files.names(directory):
         found = schema_files.read(directory, name)
@@ -152,43 +135,61 @@ def _schemas(landing: Path, report: LandingReport, repair: bool) -> None:
             continue
         state = LOST if found.text is None else MENDABLE
         advice = ": its device registers it again" if found.text is None else ""
-        report.findings.append(Damage(f"schemas/{name}.json", found.problem + advice, state))
+        lost = (Loss("schema", name),) if found.text is None else ()
+        report.findings.append(
+            Damage(f"schemas/{name}.json", found.problem + advice, state, "schema", lost=lost)
+        )
         if repair:
             schema_files.mend(directory, name)
 
 
-def _records(landing: Path, report: LandingReport) -> None:
+def _records(landing: Path, report: DamageReport) -> None:
     for file in sorted((landing / "devices").glob("*.record")):
         if is_damaged(file):
             problem = "is damaged: a collector rebuilds it from rows and summaries"
-            report.findings.append(Damage(f"devices/{file.name}", problem, MENDABLE))
+            report.findings.append(
+                Damage(f"devices/{file.name}", problem, MENDABLE, "record of a device")
+            )
 
 
-def _small_files(landing: Path, report: LandingReport, repair: bool) -> None:
-    for file, problem, state in _damaged_files(landing):
-        report.findings.append(Damage(str(file.relative_to(landing)), problem, state))
+def _small_files(landing: Path, report: DamageReport, repair: bool) -> None:
+    for damage in _damaged_files(landing):
+        report.findings.append(damage)
+        file = landing / damage.file
         if repair and file.parent.name in ("fleet", landing.name):
             os.unlink(file)  # noqa: PTH108 - a hint that is made again
 
 
-def _damaged_files(landing: Path) -> Iterator[tuple[Path, str, str]]:
+def _damaged_files(landing: Path) -> Iterator[Damage]:
     places: tuple[tuple[str, Callable[[bytes], Any], str, str], ...] = (
-        ("consumers/*.json", checked_json.unpack,
-         "nothing is deleted until its reader writes it again, or it is deleted", MENDABLE),
-        ("desired/*.json", checked_json.unpack, "set the desired state again", LOST),
-        ("fleet/*.json", checked_json.unpack, "the device's next report replaces it", MENDABLE),
-        ("shares", _check_shares, "a collector counts again", MENDABLE),
+        ("consumers/*.json", checked_json.unpack, "consumer",
+         "nothing is deleted until its reader writes it again, or it is deleted"),
+        ("desired/*.json", checked_json.unpack, "desired state", "set the desired state again"),
+        ("fleet/*.json", checked_json.unpack, "report of a device",
+         "the device's next report replaces it"),
+        ("shares", _check_shares, "shares", "a collector counts again"),
     )  # fmt: skip
-    for pattern, read, advice, state in places:
+    for pattern, read, kind, advice in places:
         for file in sorted(landing.glob(pattern)):
             if file.name.startswith("."):
                 continue
             try:
                 read(file.read_bytes())
             except (ValueError, RecursionError) as problem:
-                yield file, f"{problem}: {advice}", state
+                lost = (Loss(kind, device=file.stem),) if kind == "desired state" else ()
+                yield Damage(
+                    str(file.relative_to(landing)), f"{problem}: {advice}",
+                    LOST if lost else MENDABLE, kind, lost=lost,
+                )  # fmt: skip
 
 
 def _check_shares(data: bytes) -> None:
-    if zlib.crc32(data[:-4]).to_bytes(4, "little") != data[-4:]:
-        raise ValueError("damaged: it does not match its checksum")
+    """An earlier version wrote the array without a checksum: then nothing follows it."""
+    if zlib.crc32(data[:-4]).to_bytes(4, "little") == data[-4:]:
+        return
+    file = io.BytesIO(data)
+    with contextlib.suppress(ValueError, EOFError):
+        np.load(file, allow_pickle=False)
+        if file.tell() == len(data):
+            return
+    raise ValueError("damaged: it does not match its checksum")

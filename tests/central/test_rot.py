@@ -11,9 +11,10 @@ from contextlib import closing
 
 import pytest
 
-from edged.central import schema_files, seals, segments
+from edged.central import landing_format, schema_files, seals, segments
 from edged.central.read_request import registered_schema
-from edged.central.rot import LOST, MENDABLE, check
+from edged.central.rot import check
+from edged.console.damage_report import LOST, MENDABLE
 from edged.errors import CentralError
 from tests.central.support import SCHEMA, by_partition, landed_pages, make_page
 from tests.central.test_landing import open_landing, send
@@ -130,9 +131,9 @@ def test_a_schema_that_is_lost_is_not_served_and_comes_back_with_its_device(land
     assert schema_files.read(landing / "schemas", "power@1").problem == ""
 
 
-def central(*words):
+def central(*words, json=True):
     return subprocess.run(
-        [sys.executable, "-m", "edged", "central", *map(str, words), "--json"],
+        [sys.executable, "-m", "edged", "central", *map(str, words), *["--json"] * json],
         capture_output=True, text=True,
     )  # fmt: skip
 
@@ -152,10 +153,33 @@ def test_check_and_repair_say_what_is_damaged_and_what_is_lost(landing):
     rows = segments.read_rows(landing, idx.stem)
     flip(idx.with_suffix(".pages"), 8 * int(rows["offset"][3] + 226))
     done = central("check", landing)
-    (lost,) = json.loads(done.stdout)["findings"]
-    assert done.returncode == 65 and lost["state"] == LOST
-    assert lost["page"] == {
-        "stream": "power@1", "device": "turbine-7", "epoch": int(rows["epoch"][3]),
-        "partition": 1, "seq": 2, "tuples": 3, "landed_at_us": int(rows["landed_at_us"][3]),
-        "time_min_us": 1000, "time_max_us": 2000,
-    }  # fmt: skip
+    told = json.loads(done.stdout)
+    assert done.returncode == 65 and (told["kind"], told["format"]) == ("landing", 1)
+    (found,) = told["findings"]
+    assert (found["state"], found["kind"]) == (LOST, "page") and told["lost"] == 1
+    assert found["offset"] == int(rows["offset"][3])
+    assert found["lost"] == [
+        {
+            "what": "pages", "stream": "power@1", "device": "turbine-7",
+            "epoch": int(rows["epoch"][3]), "partition": 1, "first": 2, "last": 2, "rows": 3,
+            "landed_at_us": int(rows["landed_at_us"][3]), "first_us": 1000, "last_us": 2000,
+        }
+    ]  # fmt: skip
+    done = central("repair", landing, json=False)
+    assert done.returncode == 65
+    assert "power@1" in done.stdout and "1970-01-01 00:00:00" in done.stdout
+
+
+def test_any_flipped_bit_of_the_landings_format_is_mended(landing):
+    file = landing / landing_format.NAME
+    whole = file.read_bytes()
+    for bit in range(8 * len(whole)):
+        flip(file, bit)
+        assert landing_format.require(landing) == landing_format.FORMAT
+        assert landing_format.problem(landing)
+        landing_format.mend(landing)
+        assert file.read_bytes() == whole
+    flip(file, 9)
+    assert [f.kind for f in check(landing).findings] == ["format"]
+    open_landing(landing).close()
+    assert check(landing).findings == []

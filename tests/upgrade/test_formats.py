@@ -5,7 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from edged.central import highwater
+from edged.central import checked_json, expire, highwater, landing_format
+from edged.central.landing import DirectoryLanding
+from edged.central.landing_reader import select
+from edged.central.rot import check
+from edged.errors import CentralError
 from edged.pages import format as pages
 from edged.placement import placement, profile
 from edged.store import identity, log, migration, records, snapshots, spool
@@ -20,6 +24,7 @@ NUMBERS = {
     "snapshot, shelf file": snapshots._VERSION,
     "spool": spool._VERSION,
     "page": pages.FORMAT,
+    "landing, as a whole": landing_format.FORMAT,
     "landing's records of devices": highwater.FORMAT,
     "telemetry": telemetry.VERSION,
     "calibration, energy profile": placement.FORMAT,
@@ -41,3 +46,33 @@ def test_each_format_of_the_store_has_its_step_its_row_and_its_golden_store():
     assert set(RELEASED) == set(formats[:-1]), "formats before this one are released"
     for released in RELEASED:
         assert (Path(__file__).parents[1] / f"data/golden-{released}.tar.xz").exists()
+
+
+def test_a_new_landing_has_its_number_and_one_without_is_of_format_1_and_stays_so(tmp_path):
+    DirectoryLanding(tmp_path / "new").close()
+    (line, again) = (tmp_path / "new/format").read_bytes().splitlines()
+    assert checked_json.unpack(line)["format"] == landing_format.FORMAT and line == again
+    (tmp_path / "old/segments").mkdir(parents=True)
+    DirectoryLanding(tmp_path / "old").close()
+    assert not (tmp_path / "old/format").exists()
+    assert landing_format.require(tmp_path / "old") == 1
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        DirectoryLanding,
+        check,
+        lambda landing: expire.expire(landing, 0),
+        lambda landing: select(landing, "power@1"),
+    ],
+    ids=["collector", "check", "expire", "reader"],
+)
+def test_a_landing_of_an_unknown_format_is_refused_with_what_to_do_and_not_touched(tmp_path, use):
+    DirectoryLanding(tmp_path).close()
+    line = checked_json.pack({"edged": "9.9", "format": 9}) + b"\n"
+    (tmp_path / "format").write_bytes(line + line)
+    before = {f: f.read_bytes() for f in tmp_path.rglob("*") if f.is_file()}
+    with pytest.raises(CentralError, match=r"format 9, written by edged 9\.9.*install the edged"):
+        use(tmp_path)
+    assert before == {f: f.read_bytes() for f in tmp_path.rglob("*") if f.is_file()}

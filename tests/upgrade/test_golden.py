@@ -14,6 +14,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from edged.central import landing_format, rot
 from edged.control.door import ask
 from tests.central.support import collecting, read_landing
 from tests.upgrade.fleet import PAUSED, Fleet
@@ -36,6 +37,8 @@ def test_a_released_store_and_landing_go_on_where_they_were(golden, tmp_path, mo
         "PYTHONPATH", os.pathsep.join([str(tmp_path / "plugin"), os.environ.get("PYTHONPATH", "")])
     )
     before = [page for _, page in read_landing(tmp_path / "landing")]
+    assert landing_format.require(tmp_path / "landing") == 1
+    assert rot.check(tmp_path / "landing").findings == []
     with Fleet(tmp_path) as fleet:
         fleet.collect()
         fleet.run()
