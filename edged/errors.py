@@ -21,7 +21,9 @@
     ├── CentralError            the collector or the landing cannot continue       exit 75
     └── KernelError             a kernel refused its input (capacity, limits)               exit 70
 
-Messages say what was wrong, where, and what to do.  Exit codes are those of sysexits.h.
+Messages say what was wrong, where, and what to do.  Exit codes are those of sysexits.h.  `check`
+and `repair` of stores and landings end without an error: exit 0 where everything is whole, exit 10
+where damage can be mended, exit 65 where something is lost (edged/console/damage_report.py).
 """
 
 from __future__ import annotations

@@ -119,9 +119,7 @@ def _summaries(landing: Path, report: DamageReport, repair: bool) -> None:
         text = "is damaged: its rows are there" if there else problem
         state = MENDABLE if there else LOST
         lost = () if there else (Loss("high waters of deleted pages"),)
-        report.findings.append(
-            Damage(f"segments/{file.name}", text, state, "summary", lost=lost)
-        )
+        report.findings.append(Damage(f"segments/{file.name}", text, state, "summary", lost=lost))
         if repair and there:
             rows = segments.read_rows(landing, file.stem)
             seals.write(landing, file.stem, seals.greatest(rows[rows["length"] > 0]))
