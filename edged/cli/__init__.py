@@ -27,8 +27,9 @@ def cli() -> None:
     """Energy-aware stream joins on edge devices, shipped in slotted pages to Spark.
 
     Exit codes are those of sysexits.h: 0 done, 10 damaged and mendable (check, repair), 64 wrong
-    usage, 65 bad job or page, rows dropped by their times, or damage with losses, 69 daemon or API unreachable, 70 kernel, 73 store in use, 75 store or centre
-    failed (try again), 77 not allowed, 78 bad setting.
+    usage, 65 bad job or page, rows dropped by their times, or damage with losses, 69 daemon or API
+    unreachable, 70 kernel, 73 store in use, 75 store or centre failed (try again), 77 not allowed,
+    78 bad setting.
     """
 
 

@@ -74,6 +74,8 @@ class Pending:
     bytes: int
     """Room that it needs."""
     free: int
+    changes: tuple[str, ...] = ()
+    """What the formats after the one found change, in order."""
 
 
 def pending(
@@ -84,7 +86,8 @@ def pending(
     step = steps[found + 1] if found < target else Step("")
     names = [(path, size) for path, size, _ in _files(disk, store, step)]
     need = int(sum(size for _, size in names) * step.growth) + (FREE_BYTES_MIN if names else 0)
-    return Pending(found, target, tuple(n for n, _ in names), need, disk.free(store))
+    changes = tuple(steps[number].changes for number in range(found + 1, target + 1))
+    return Pending(found, target, tuple(n for n, _ in names), need, disk.free(store), changes)
 
 
 def migrate(

@@ -37,14 +37,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from edged.errors import StoreBusy, StoreCorrupt, StoreError, StoreFailed
+from edged.errors import StoreCorrupt, StoreError, StoreFailed
 from edged.pages.header import HEADER_BYTES, SEALED_AT_OFFSET
-from edged.platform.disk import DISK_FULL, Disk, File, SystemDisk
+from edged.platform.disk import Disk, File, SystemDisk
 from edged.store import identity, migration, recovery
 from edged.store.acks import read_acks, write_acks
 from edged.store.dropped_pages import gaps_of
 from edged.store.errors import StoreFull, no_room
 from edged.store.gaps import Gap, GapLog
+from edged.store.lock import take_lock
 from edged.store.log import Segment, SegmentLog
 from edged.store.page_index import Holder, PageIndex, PageRef
 from edged.store.records import ALIGN, BeatRecord, Encoded, PageEntry, RecordEntry
@@ -152,7 +153,7 @@ class Store:
         if disk.exists(known):
             self.device_epoch = identity.read_identity(disk, known)
         disk.mkdir(self._path)
-        self._take_lock()
+        self._lock = take_lock(disk, self._path)
         if disk.exists(known):
             self.device_epoch = identity.read_identity(disk, known)
         else:
@@ -171,22 +172,6 @@ class Store:
         self._snapshots = SnapshotFiles(disk, f"{self._path}/snapshots", self.device_epoch)
         self._shelf = ShelfFiles(disk, f"{self._path}/shelf", self.device_epoch)
         self._recover()
-
-    def _take_lock(self) -> None:
-        lock = self._disk.open(f"{self._path}/lock", create=True)
-        if not lock.lock():
-            pid = lock.pread(20, 0).decode(errors="replace").strip()
-            lock.close()
-            raise StoreBusy(
-                f"{self._path}: process {pid or '(unknown)'} is using this store; stop it, or give "
-                "this one another directory"
-            )
-        self._lock = lock
-        try:
-            lock.pwritev([f"{os.getpid():<20}\n".encode()], 0)
-        except OSError as problem:
-            if problem.errno not in DISK_FULL:  # the pid is only for diagnosis
-                raise
 
     def _create(self, known: str) -> None:
         for name in _DIRECTORIES:
