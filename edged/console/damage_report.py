@@ -1,6 +1,6 @@
-"""The report of `edged store check` and `repair`, and of `edged central check` and `repair`.
+"""The report of damage: what `edged central check` and `edged central repair` print.
 
-One form for both: what is damaged (file, offset, kind, problem), what is lost with it, and the exit
+One form for landings and stores: what is damaged (file, offset, kind, problem), what is lost with it, and the exit
 code.  As JSON:
 
     {"place", "kind": "store" or "landing", "format", "repaired", "read": {what: number},
