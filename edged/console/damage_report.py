@@ -1,7 +1,7 @@
 """The report of damage: what `edged central check` and `edged central repair` print.
 
-One form for landings and stores: what is damaged (file, offset, kind, problem), what is lost with it, and the exit
-code.  As JSON:
+One form for landings and stores: what is damaged (file, offset, kind, problem), what is lost with
+it, and the exit code.  As JSON:
 
     {"place", "kind": "store" or "landing", "format", "repaired", "read": {what: number},
      "findings": [{"file", "offset", "kind", "problem", "state", "lost": [{…}]}],
