@@ -109,9 +109,11 @@ class SimulatedBoard(Commands):
         self._gpu_us = self._gpu_stall_us = self._gpu_cores = 0.0
         self._gpu_until_us = -math.inf
         self._utilisation = Utilisation()
-        deepest = f"{CPU}/cpu0/cpuidle/state{len(profile.idle_states) - 1}"
-        self._slept_us = float(self.sysfs.peek_int(f"{deepest}/time"))
-        self._usage = float(self.sysfs.peek_int(f"{deepest}/usage") * profile.core_count)
+        self._slept_us = float(self.sysfs.peek_int(f"{_deepest_state(profile, 0)}/time"))
+        self._wakeups: float = sum(
+            self.sysfs.peek_int(f"{_deepest_state(profile, core)}/usage")
+            for core in range(profile.core_count)
+        )
         self._clocked_us: list[dict[int, int]] = [
             dict.fromkeys(cluster.table_hz, 0) for cluster in profile.clusters
         ]
@@ -186,7 +188,7 @@ class SimulatedBoard(Commands):
         self._gpu_stall_us += work.gpu_stall_us
         if work.gpu_us or work.gpu_stall_us:
             self._gpu_cores = work.gpu_cores
-        self._usage += work.wakeups
+        self._wakeups += work.wakeups
 
     def _serve(self, until_us: int, allowed: clocks.Allowed, wakeups_per_s: float) -> None:
         """Advance in steps of constant power, each to the next change."""
@@ -295,12 +297,13 @@ class SimulatedBoard(Commands):
             if self.sysfs.exists(path) and self.sysfs.peek_int(path) != hz // 1000:
                 self.sysfs.store(path, hz // 1000)
         self._show_times()
-        deepest = len(self.profile.idle_states) - 1
         if allowed.deep:
-            for core in range(self.profile.core_count):
-                at = f"{CPU}/cpu{core}/cpuidle/state{deepest}"
+            cores = self.profile.core_count
+            for core in range(cores):
+                at = _deepest_state(self.profile, core)
                 self.sysfs.store(f"{at}/time", int(self._slept_us))
-                self.sysfs.store(f"{at}/usage", int(self._usage / self.profile.core_count))
+                # dealt to the cores in turn, so that their sum misses none
+                self.sysfs.store(f"{at}/usage", (int(self._wakeups) + cores - 1 - core) // cores)
         if self.sysfs.exists(layout.EMC_RATE):
             self.sysfs.store(f"{layout.EMC_RATE}/rate", allowed.memory_idle_hz)
         if self.profile.gpu is not None:
@@ -367,3 +370,7 @@ def from_name(
     if not board.startswith(PREFIX):
         raise ProfileError(f"{board!r} is not a simulated board: write {PREFIX}{board}")
     return SimulatedBoard(load(board.removeprefix(PREFIX)), directory, clock_us, seed)
+
+
+def _deepest_state(profile: BoardProfile, core: int) -> str:
+    return f"{CPU}/cpu{core}/cpuidle/state{len(profile.idle_states) - 1}"

@@ -110,3 +110,10 @@ def test_idle_counters_tell_sleep_and_wakeups(orin):
     at = "/sys/devices/system/cpu/cpu3/cpuidle/state1"
     assert orin.sysfs.read_int(f"{at}/time") == pytest.approx(750_000, abs=10)
     assert orin.sysfs.read_int(f"{at}/usage") == 10
+
+
+def test_the_cores_together_show_every_wakeup(orin):
+    orin.advance(SECOND, BoardWork(wakeups=1))
+    orin.advance(2 * SECOND, BoardWork(wakeups=7))
+    cores = [f"/sys/devices/system/cpu/cpu{core}/cpuidle/state1/usage" for core in range(6)]
+    assert sum(orin.sysfs.read_int(path) for path in cores) == 8
