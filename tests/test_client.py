@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from edged.client import Producer, frames
+from edged.client import Producer, ack_wait, frames
 from edged.client.connection import Closed, FrameConnection
 from edged.errors import PeerError, ProtocolError
 from edged.sources._tcp_socket import TcpSettings
@@ -31,6 +31,8 @@ class Cutter:
         self.sockets: list[socket.socket] = []
         self.bytes = 0
         self.cut_every: int | None = None
+        self.stretch: str | None = None
+        """The sender, client or edged, whose next TLS record becomes longer in its header."""
         self._threads = [threading.Thread(target=self._accept, daemon=True)]
         self._threads[0].start()
 
@@ -66,6 +68,9 @@ class Cutter:
             try:
                 while data := a.recv(1 << 14):
                     passed += len(data)
+                    if self.stretch == ("client" if count else "edged"):
+                        self.stretch = None
+                        data = data[:3] + bytes([data[3] | 0x20]) + data[4:]
                     if count and self.cut_every is not None and passed > self.cut_every:
                         b.sendall(data[:100])
                         break
@@ -309,6 +314,42 @@ def test_tls_and_a_token_together(tmp_path: Path) -> None:
         with pytest.raises(TimeoutError):
             Producer(rig.address, "s", ARROW, producer="q", timeout_s=0.5).connect()
         rig.until(lambda: rig.counter("refused_tls") >= 1)
+
+
+@pytest.mark.parametrize("damaged", ["client", "edged"])
+def test_a_peer_that_waits_for_the_rest_of_a_damaged_record_holds_nothing_up_for_ever(
+    damaged: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ack_wait, "SILENCE_S_FIRST", 0.5)
+    monkeypatch.setattr(ack_wait, "SILENCE_S_MIN", 0.2)
+    settings = TcpSettings("127.0.0.1", 0, tls_cert=CERTIFICATE, tls_key=CERTIFICATE)
+    with Rig(settings) as rig:
+        link = Cutter(rig.port)
+        producer = Producer(link.address, "s", ARROW, producer="p", tls=CERTIFICATE)
+        for i in range(3):
+            link.stretch = damaged if i else None
+            producer.send(rows(10 * i, 10))
+            producer.flush(60)
+        assert producer.connections >= 3 and link.stretch is None
+        producer.close()
+        link.close()
+        assert rig.all_keys() == list(range(30))
+
+
+def test_a_full_store_is_not_taken_for_a_dead_connection_again_and_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ack_wait, "SILENCE_S_FIRST", 0.05)
+    with Rig() as rig:
+        rig.committing = False
+        with Producer(rig.address, "s", ARROW, producer="p") as producer:
+            producer.send(rows(0, 10))
+            with pytest.raises(TimeoutError):
+                producer.flush(2.0)
+            assert 2 <= producer.connections <= 8, "each wait is twice as long as the last"
+            rig.committing = True
+            producer.flush()
+        assert rig.all_keys() == list(range(10))
 
 
 def test_several_threads_may_send() -> None:

@@ -11,6 +11,9 @@ from several threads and exclude each other.
 A producer that restarts under its old id continues after the last committed number, which `connect`
 returns.  A program that can make the same batches again (from a file) skips that many; nothing is
 lost or repeated.
+
+A producer with an id that hears nothing for too long while an answer is due (`AckWait`) makes a new
+connection: the old one may be dead and look well.
 """
 
 from __future__ import annotations
@@ -24,9 +27,11 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from edged.client import frames
+from edged.client.ack_wait import AckWait
 from edged.client.connection import Closed, FrameConnection
 from edged.client.messages import Prepared, Serializer
 from edged.errors import PeerError, ProtocolError
+from edged.platform.backoff import Backoff
 from edged.platform.loopback import require_tls
 
 if TYPE_CHECKING:
@@ -35,8 +40,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-BACKOFF_S_MIN, BACKOFF_S_MAX = 0.05, 5.0
-"""First pause before a reconnect; it doubles each time, with jitter above its half."""
+RECONNECT_BASE_S, RECONNECT_EARLY_S_MAX, RECONNECT_S_MAX = 0.05, 2.0, 5.0
+"""Longest first pause before a reconnect, and longest pauses at first and later."""
 
 
 class Producer:
@@ -84,7 +89,11 @@ class Producer:
         self._greeted = self._end_sent = False
         self._ended = self._ending = self._parting = False
         self._fatal: PeerError | None = None
-        self._retry_at, self._backoff_s = 0.0, BACKOFF_S_MIN
+        self._retry_at = 0.0
+        self._backoff = Backoff(
+            random.random, RECONNECT_BASE_S, RECONNECT_S_MAX, RECONNECT_EARLY_S_MAX
+        )
+        self._wait, self._silent_until_s = AckWait(random.random), 0.0
         self._unacked: deque[tuple[int, Prepared]] = deque()
         self._unacked_bytes = 0
         self._sent = 0
@@ -242,7 +251,9 @@ class Producer:
             if left <= 0:
                 raise TimeoutError(f"{self._address}: {what} after {timeout_s:g} s")
             if self._link is not None:
-                self._link.wait(left)
+                silence_s = self._wait.left_s(time.monotonic())
+                self._link.wait(left if silence_s is None else min(left, silence_s))
+                self._silent_until_s = time.monotonic()
             else:
                 time.sleep(max(0.0, min(left, self._retry_at - time.monotonic())))
 
@@ -263,6 +274,21 @@ class Producer:
             self._lost()
             return
         self._transmit()
+        self._watch_silence()
+
+    def _watch_silence(self) -> None:
+        """Give a connection up on which an answer is due for too long."""
+        if self._link is None:
+            return
+        now_s = self._silent_until_s = time.monotonic()
+        due = not self._greeted or self._sent > 0 or self._end_sent
+        if self._id is None or self._ended or not due:
+            self._wait.stop()
+            return
+        self._wait.expect(now_s)
+        if (self._wait.left_s(now_s) or 0.0) <= 0:
+            self._wait.in_vain()
+            self._lost()
 
     def _connect(self) -> FrameConnection | None:
         """Make a new connection if one is due and edged listens."""
@@ -283,13 +309,13 @@ class Producer:
     def _lost(self) -> None:
         """End the connection and schedule the next."""
         self._drop()
-        self._retry_at = time.monotonic() + self._backoff_s * random.uniform(0.5, 1.0)
-        self._backoff_s = min(BACKOFF_S_MAX, self._backoff_s * 2)
+        self._retry_at = time.monotonic() + self._backoff.failed()
 
     def _drop(self) -> None:
         if self._link is not None:
             self._link.close()
         self._link, self._greeted, self._end_sent, self._sent = None, False, False, 0
+        self._wait.stop()
 
     def _transmit(self) -> None:
         """Send batches not yet sent on this connection, until the kernel takes no more."""
@@ -357,10 +383,12 @@ class Producer:
                 " reset; take a new producer id"
             )
             raise self._fatal
-        self._known, self._greeted, self._backoff_s = True, True, BACKOFF_S_MIN
+        self._known, self._greeted = True, True
+        self._backoff.succeeded()
         self._last = max(self._last, seq)
         self._forget(seq)
         self._sent = 0
+        self._wait.stop()
 
     def _count_losses(self, late: int, ahead: int) -> None:
         """Count what was lost since the last LOST; edged's counts begin at 0 with a new store."""
@@ -372,6 +400,8 @@ class Producer:
 
     def _forget(self, seq: int) -> None:
         """Drop batches up to `seq`, which are committed."""
+        if seq > self._acked:
+            self._wait.answered(self._silent_until_s)
         self._acked = max(self._acked, seq)
         while self._unacked and self._unacked[0][0] <= seq:
             self._unacked_bytes -= self._unacked.popleft()[1].size

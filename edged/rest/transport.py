@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import ssl
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -15,6 +16,7 @@ from urllib.parse import quote, urlsplit
 import httpx
 
 from edged.errors import ConfigError, EdgedError
+from edged.platform.backoff import after
 from edged.platform.loopback import require_tls
 
 DEFAULT = "/run/edged/api.sock"
@@ -73,10 +75,10 @@ class Transport:
 
     `ca` is a PEM file with the certificates that verify the API, `cert` a PEM file with the
     client's certificate and key.  `patience_s` is the total time for retries, which wait for
-    Retry-After.  `plain_token` permits a token beyond loopback without TLS; without it ConfigError
-    is raised.  A refused request is sent again if nothing was done; a request with an unknown
-    outcome (504, a lost connection) only if it is a read, or tuples with an Idempotency-Key.  Not
-    thread-safe.
+    Retry-After and up to as long again by chance.  `plain_token` permits a token beyond loopback
+    without TLS; without it ConfigError is raised.  A refused request is sent again if nothing was
+    done; a request with an unknown outcome (504, a lost connection) only if it is a read, or tuples
+    with an Idempotency-Key.  Not thread-safe.
     """
 
     def __init__(
@@ -160,7 +162,7 @@ class Transport:
                     return answer
                 raise _refusal(answer)
             except ApiError as problem:
-                pause_s = problem.retry_after_s or RETRY_S
+                pause_s = after(problem.retry_after_s or RETRY_S, random.random)
                 again = problem.nothing_done or (repeatable and problem.status in (0, 504))
                 if not again or time.monotonic() + pause_s > until_s:
                     raise

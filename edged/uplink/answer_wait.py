@@ -12,25 +12,26 @@ class AnswerWait:
     """The wait is ten times the slowest recent answer, between WAIT_S_MIN and `most_s`.
 
     A request whose answer was lost on the way (damaged bytes, a connection that a middlebox forgot)
-    is thus repeated within seconds, and a slow link still gets its time.  Before the first answer,
-    and after a wait in vain, it is `most_s`: the link may have become slow.
+    is thus repeated within seconds, and a slow link still gets its time: each wait in vain doubles
+    the next, up to `most_s`, until an answer comes.
     """
 
     def __init__(self, most_s: float) -> None:
         self._most_s = most_s
-        self._slowest_s: float | None = None
+        self._slowest_s = 0.0
+        self._factor = 1
 
     @property
     def seconds(self) -> float:
         """The present wait."""
-        if self._slowest_s is None:
-            return self._most_s
-        return min(self._most_s, max(WAIT_S_MIN, _TIMES * self._slowest_s))
+        return min(self._most_s, self._factor * max(WAIT_S_MIN, _TIMES * self._slowest_s))
 
     def answered(self, took_s: float) -> None:
         """An answer came after `took_s`, counted from the request's first byte."""
-        self._slowest_s = max(took_s, _DECAY * (self._slowest_s or 0.0))
+        self._slowest_s = max(took_s, _DECAY * self._slowest_s)
+        self._factor = 1
 
-    def failed(self) -> None:
-        """None came."""
-        self._slowest_s = None
+    def in_vain(self) -> None:
+        """None came within the wait."""
+        if self.seconds < self._most_s:
+            self._factor *= 2

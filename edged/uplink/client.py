@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import email.utils
 import http.client
 import json
 import ssl
@@ -61,17 +62,20 @@ class CollectorClient:
         try:
             return self._once(method, path, body, guard)
         except (OSError, http.client.HTTPException, ValueError) as problem:
-            self._connection.close()
             gone = isinstance(problem, ConnectionError)  # the centre closed an idle connection
             if not (kept and gone):
-                self._wait.failed()
-                return NoReply(f"{type(problem).__name__}: {problem}")
+                return self._failed(problem)
+            self._connection.close()
         try:
             return self._once(method, path, body, guard)
         except (OSError, http.client.HTTPException, ValueError) as problem:
-            self._connection.close()
-            self._wait.failed()
-            return NoReply(f"{type(problem).__name__}: {problem}")
+            return self._failed(problem)
+
+    def _failed(self, problem: Exception) -> NoReply:
+        self._connection.close()
+        if isinstance(problem, TimeoutError):
+            self._wait.in_vain()
+        return NoReply(f"{type(problem).__name__}: {problem}")
 
     def _once(
         self, method: str, path: str, body: Sequence[bytes | memoryview], guard: str
@@ -104,7 +108,23 @@ class CollectorClient:
         reply, device = _json(data), self.headers.get("X-Edged-Device")
         if reply.get("device", device) != device:
             raise ValueError("the answer is for another device: a proxy mixed up two connections")
-        return Reply(response.status, reply, sent)
+        return Reply(response.status, reply, sent, _retry_after_s(response))
+
+
+def _retry_after_s(response: http.client.HTTPResponse) -> float | None:
+    """Retry-After in seconds (RFC 9110, 10.2.3); None without a valid one.
+
+    A date counts from the answer's own Date: the device's clock may be wrong.
+    """
+    text = response.getheader("Retry-After", "").strip()
+    if text.isascii() and text.isdecimal():
+        return float(text[:10])
+    try:
+        until = email.utils.parsedate_to_datetime(text)
+        said = email.utils.parsedate_to_datetime(response.getheader("Date", ""))
+        return (until - said).total_seconds()
+    except (TypeError, ValueError, IndexError, OverflowError):
+        return None
 
 
 def _json(data: bytes) -> dict[str, Any]:

@@ -2,9 +2,9 @@
 acks.
 
 `restart_if_dead` starts a new child after a death: at once the first time, then after a backoff
-(`RESTART_BASE_S`, doubled up to `restart_s_max`, with jitter), until a child has lived for
-`LIFE_S_MIN`.  An idle caller waits on `watch_fileno()`: it becomes readable on a death, at the end
-of the backoff, and when a stalled child reads again.
+with jitter (`edged/platform/backoff.py`: seconds at first, later up to `restart_s_max`), until a
+child has lived for `LIFE_S_MIN`.  An idle caller waits on `watch_fileno()`: it becomes readable on
+a death, at the end of the backoff, and when a stalled child reads again.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from edged.errors import ConfigError
+from edged.platform.backoff import Backoff
 from edged.platform.timers import TimerFd
 from edged.uplink import telemetry
-from edged.uplink.backoff import Backoff
 from edged.uplink.outbox import READ_BYTES, Outbox
 from edged.uplink.sender import SENDING, Sender
 from edged.uplink.upload_schedule import opens_in_s

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from edged.uplink.backoff import Backoff
+from edged.platform.backoff import Backoff
 from edged.uplink.send_queue import Partition
 
 BASE_S, CAP_S = 1.0, 300.0
@@ -44,7 +44,7 @@ class PartitionBackoffs:
         held = self._of.get(route)
         if held is None or held.problem != problem:
             base_s = FILE_BASE_S if problem in ("unreadable", "damaged") else BASE_S
-            held = _Held(Backoff(self._random, base_s, CAP_S), problem, detail)
+            held = _Held(Backoff(self._random, base_s, CAP_S, CAP_S), problem, detail)
             self._of[route] = held
         held.detail, held.expected = detail, expected
         part.hold_until_s = now_s + held.backoff.failed()

@@ -6,11 +6,13 @@ It has no sockets, clock or threads.
    schema holds back its stream's pages until `retry`.
 2. A partition's pages are sent in order of seq, in at most one request at a time.  A request takes
    pages of as many partitions as fit: few pages make one request, many use every lane.
-3. Network trouble (no answer, or 5xx, 408, 429) holds everything with one backoff.  Then one probe
-   request is sent; its answer releases the rest.  If a request did not arrive whole (no answer, or
-   408), the next ones are half as large, down to REQUEST_BYTES_MIN; the size doubles with each
-   answer within QUICK_S.  On a slow link a large request would exceed the centre's time limit.
-4. A rejected token holds everything for `UNAUTHORIZED_S`.
+3. Network trouble (no answer, or 5xx, 408, 429) holds everything with one backoff, and for the
+   answer's Retry-After at least.  Then one probe request is sent; its answer releases the rest.
+   If a request did not arrive whole (no answer, or 408), the next ones are half as large, down to
+   REQUEST_BYTES_MIN; the size doubles with each answer within QUICK_S.  On a slow link a large
+   request would exceed the centre's time limit.
+4. A rejected token holds everything for `UNAUTHORIZED_S` to twice that, by chance, or for the
+   answer's Retry-After likewise.
 5. `fenced` stops the sender permanently: another process sends for this device.
 6. A problem with one partition (gap, conflict, limit, schema, damage, missing file) holds that
    partition with a slower backoff of its own; its next request carries only its first page.
@@ -30,8 +32,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from edged.platform.backoff import Backoff, after
 from edged.uplink import telemetry
-from edged.uplink.backoff import Backoff
 from edged.uplink.partition_backoff import PartitionBackoffs
 from edged.uplink.schema_registration import SchemaRegistration
 from edged.uplink.send_queue import PageLocation, Partition, SendQueue
@@ -47,7 +49,7 @@ from edged.uplink.tasks import (
 )
 
 REPORTS = telemetry.STREAM
-UNAUTHORIZED_S = 30.0
+UNAUTHORIZED_S = 20.0
 REQUEST_BYTES_MIN = 64 << 10
 """Requests do not shrink below this on a slow link; a page is never split."""
 QUICK_S = 10.0
@@ -83,7 +85,7 @@ class Sender:
         self._report = b""
         self._request_bytes = self._request_bytes_max = request_bytes
         self._schemas = SchemaRegistration(schemas)
-        self._backoff = Backoff(random)
+        self._random, self._backoff = random, Backoff(random)
         self._hold_until_s = 0.0
         self._probe: Task | None = None
         self._held = PartitionBackoffs(random)
@@ -253,25 +255,37 @@ class Sender:
         self.counters.requests += 1
         self.counters.bytes += result.sent_bytes
         self.counters.pages += len(task.places) if isinstance(task, SendPages) else 0
+        after_s = result.retry_after_s
         if result.status == 401:
-            self._on_failure(task, UNAUTHORIZED, _detail(result), now_s, probe)
+            self._on_failure(task, UNAUTHORIZED, _detail(result), now_s, probe, after_s)
         elif result.status in (408, 429) or result.status >= 500:
             self._take_acks(task, result)
             if result.status == 408:
                 self._shrink(task)
-            self._on_failure(task, DOWN, _detail(result), now_s, probe)
+            self._on_failure(task, DOWN, _detail(result), now_s, probe, after_s)
         else:
             self._on_answer(task, result, now_s)
             self._backoff.succeeded()
 
-    def _on_failure(self, task: Task, state: str, detail: str, now_s: float, probe: bool) -> None:
+    def _on_failure(
+        self,
+        task: Task,
+        state: str,
+        detail: str,
+        now_s: float,
+        probe: bool,
+        retry_after_s: float | None = None,
+    ) -> None:
         self.counters.failures += 1
         if isinstance(task, RegisterSchema):
             self._schemas.again(task.stream, task.version)
         elif task.places:
             self._report = self._report or task.report
         if self.state == SENDING or probe or state == UNAUTHORIZED:
-            delay_s = UNAUTHORIZED_S if state == UNAUTHORIZED else self._backoff.failed()
+            if state == UNAUTHORIZED:
+                delay_s = after(max(UNAUTHORIZED_S, retry_after_s or 0.0), self._random)
+            else:
+                delay_s = self._backoff.failed(retry_after_s)
             self._hold_until_s = now_s + delay_s
         self._set_state(state, detail)
 

@@ -37,6 +37,8 @@ class Reply:
     status: int
     body: dict[str, Any]
     sent_bytes: int = 0
+    retry_after_s: float | None = None
+    """Its header Retry-After."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ ROWS = (b"{}", "application/x-ndjson")
 def pauses(monkeypatch):
     """The client's pauses; time passes only in its sleeps."""
     slept = []
+    monkeypatch.setattr(module, "random", SimpleNamespace(random=lambda: 0.0))
     clock = SimpleNamespace(sleep=slept.append, monotonic=lambda: float(sum(slept)))
     monkeypatch.setattr(module, "time", clock)  # the client's own clock; other threads keep theirs
     return slept
@@ -47,6 +48,13 @@ def test_what_was_not_done_is_asked_again_when_the_answer_says(pauses, status):
     made, asked = client([refused(status, "7"), refused(status, "2"), httpx.Response(200, json={})])
     made.pause_job("a")
     assert (len(asked), pauses) == (3, [7, 2])
+
+
+def test_clients_that_were_refused_together_do_not_come_again_together(pauses, monkeypatch):
+    for share in (0.25, 0.75):
+        monkeypatch.setattr(module, "random", SimpleNamespace(random=lambda share=share: share))
+        client([refused(503, "4"), httpx.Response(200, json=DEVICE)])[0].device()
+    assert pauses == [5, 7]
 
 
 def test_nobody_comes_again_unasked_or_later_than_the_patience_lasts(pauses):

@@ -4,6 +4,8 @@ import contextlib
 import socket
 import threading
 
+import pytest
+
 from edged.uplink.answer_wait import WAIT_S_MIN, AnswerWait
 from edged.uplink.client import CollectorClient
 from edged.uplink.tasks import NoReply, Reply
@@ -13,7 +15,7 @@ ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
 
 def test_the_wait_follows_the_slowest_recent_answer_within_its_bounds():
     wait = AnswerWait(30)
-    assert wait.seconds == 30
+    assert wait.seconds == WAIT_S_MIN
     wait.answered(0.01)
     assert wait.seconds == WAIT_S_MIN
     wait.answered(1)
@@ -23,8 +25,63 @@ def test_the_wait_follows_the_slowest_recent_answer_within_its_bounds():
     for _ in range(40):
         wait.answered(0.01)
     assert wait.seconds == WAIT_S_MIN
-    wait.failed()
-    assert wait.seconds == 30
+
+
+def test_waits_in_vain_double_until_an_answer_comes():
+    wait = AnswerWait(30)
+    waits = []
+    for _ in range(6):
+        waits.append(wait.seconds)
+        wait.in_vain()
+    assert waits == [5, 10, 20, 30, 30, 30]
+    wait.answered(0.01)
+    assert wait.seconds == WAIT_S_MIN
+
+
+def test_a_connection_that_breaks_says_nothing_about_how_long_answers_take():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    client = CollectorClient(f"http://127.0.0.1:{port}", {}, None, timeout_s=3600)
+    assert isinstance(client.post_pages(b"page"), NoReply)
+    assert client._wait.seconds == WAIT_S_MIN
+
+
+DATE = b"Date: Wed, 25 Nov 2026 10:00:00 GMT\r\n"
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        (b"Retry-After: 7\r\n", 7.0),
+        (b"Retry-After:  120 \r\n", 120.0),
+        (DATE + b"Retry-After: Wed, 25 Nov 2026 10:01:30 GMT\r\n", 90.0),
+        (b"Retry-After: Wed, 25 Nov 2026 10:01:30 GMT\r\n", None),
+        (DATE + b"Retry-After: soon\r\n", None),
+        (b"Retry-After: -3\r\n", None),
+        (b"Retry-After: " + b"9" * 400 + b"\r\n", 9999999999.0),
+        (DATE + b"Retry-After: Wed, 99 Nov 2026 10:01:30 GMT\r\n", None),
+        (b"", None),
+    ],
+)
+def test_the_pause_that_a_centre_asks_for_is_read(headers, seconds):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def answer():
+            peer, _ = listener.accept()
+            with peer:
+                peer.recv(1 << 16)
+                line = b"HTTP/1.1 503 Later\r\n"
+                peer.sendall(line + headers + b"Content-Length: 2\r\n\r\n{}")
+                peer.recv(1 << 16)
+
+        server = threading.Thread(target=answer)
+        server.start()
+        client = CollectorClient(
+            f"http://127.0.0.1:{listener.getsockname()[1]}", {}, None, timeout_s=60
+        )
+        assert client.post_pages(b"page") == Reply(503, {}, 4, seconds)
+        client._connection.close()
+        server.join()
 
 
 def test_a_lost_answer_after_a_quick_one_does_not_hold_the_sender_for_its_whole_timeout():

@@ -1,9 +1,8 @@
-"""The send queue and the backoff."""
+"""The send queue."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edged.uplink.backoff import CAP_S, Backoff
 from edged.uplink.send_queue import PageLocation, SendQueue
 
 
@@ -54,14 +53,3 @@ def test_a_long_run_keeps_memory_small():
             backlog.acked("s", 0, seq - 100)
     [part] = backlog.partitions.values()
     assert len(part) == 100 and len(part.seqs) < 5000 and len(backlog._files) <= 2
-
-
-def test_backoff_doubles_its_ceiling_up_to_the_cap_with_full_jitter():
-    for random, share in ((lambda: 0.999999, 0.999999), (lambda: 0.0, 0.0), (lambda: 0.5, 0.5)):
-        backoff = Backoff(random)
-        delays = [backoff.failed() for _ in range(12)]
-        ceilings = [min(CAP_S, 0.25 * 2**n) for n in range(12)]
-        assert delays == [share * c for c in ceilings]
-        assert max(delays) <= CAP_S
-        backoff.succeeded()
-        assert backoff.failed() == share * 0.25
