@@ -68,9 +68,10 @@ def _document(file: Path) -> dict[str, Any]:
 
 
 def _write(landing: Path, device: str, document: dict[str, Any] | None) -> None:
-    from edged.central import checked_json, landing_format
+    from edged.central import landing_format
     from edged.central.tables import replace_file
     from edged.centre_link.desired_state import BYTES_MAX, read
+    from edged.documents import checked_json
 
     landing_format.require(landing)
     path = landing / "desired" / f"{device}.json"

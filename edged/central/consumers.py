@@ -1,7 +1,7 @@
 """Consumers: the readers of a landing and their positions, which retention must not delete beyond.
 
     LANDING/consumers/<name>.json    {"position": {segment: rows}, "stream": "<name>@<version>",
-                                      "crc": …}           (edged/central/checked_json.py)
+                                      "crc": …}           (edged/documents/checked_json.py)
 
 Registration of a consumer and deletion both hold the directory's lock.
 
@@ -19,8 +19,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from edged.central import checked_json
 from edged.central.tables import replace_file
+from edged.documents import checked_json
 from edged.errors import CentralError
 
 _MODE, _PLAIN = 0o2770, 0o0770

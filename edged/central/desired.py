@@ -1,7 +1,7 @@
 """The desired states of all devices, as the collectors read them:
 `LANDING/desired/<device>.json`.
 
-`edged central desired` writes them with a checksum (`edged/central/checked_json.py`).  A file of
+`edged central desired` writes them with a checksum (`edged/documents/checked_json.py`).  A file of
 another program may lack it.  A damaged file is not sent: its device keeps what it has."""
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ import logging
 from pathlib import Path
 from typing import Any
 
-from edged.central import checked_json
 from edged.central.schemas import valid_id
 from edged.centre_link.desired_state import BYTES_MAX
+from edged.documents import checked_json
 
 _LOG = logging.getLogger(__name__)
 

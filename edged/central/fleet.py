@@ -23,9 +23,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from edged.central import checked_json
 from edged.central.schemas import valid_id
 from edged.data.schema import Schema
+from edged.documents import checked_json
 from edged.errors import PageError
 from edged.metrics.central import DEVICES_MAX
 from edged.pages.format import Header

@@ -2,7 +2,7 @@
 
 The file has the same line twice, so that one damaged line is known from the other:
 
-    {"edged": version that wrote it, "format": number, "crc": …}     (edged/central/checked_json.py)
+    {"edged": version that wrote it, "format": number, "crc": …}   (edged/documents/checked_json.py)
 
 It is written when a landing is created, before anything else in it.  A landing without the file, or
 with two damaged lines, is of format 1: earlier versions wrote none.  Only the standard library is
@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from edged import __version__
-from edged.central import checked_json
 from edged.central.tables import replace_file
+from edged.documents import checked_json
 from edged.errors import CentralError
 
 FORMAT = 1

@@ -26,9 +26,10 @@ from typing import Any
 
 import numpy as np
 
-from edged.central import checked_json, landing_format, schema_files, seals, segments
+from edged.central import landing_format, schema_files, seals, segments
 from edged.central.highwater import is_damaged
 from edged.console.damage_report import LOST, MENDABLE, Damage, DamageReport, Loss
+from edged.documents import checked_json
 from edged.errors import ConfigError, PageError
 from edged.pages.format import Header, parse_header, verify
 

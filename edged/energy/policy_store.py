@@ -1,19 +1,19 @@
 """Stored policy choice of a command, which survives restarts: `STORE/policy.json`.
 
-    {"policy": name, "settings": {…}, "over": {"policy": name, "settings": {…}}}
+    {"policy": name, "settings": {…}, "over": {"policy": name, "settings": {…}}, "crc": …}
 
-`over` is the configuration's policy at the time of the choice.  The latest choice applies: the file
-is removed when the configuration names another policy at a start, and when a reload or the centre
-sets one.  It is not part of the log, since no beat depends on it, and a policy may be chosen while
-the store is full.
+with its checksum (`edged/documents/checked_json.py`).  `over` is the configuration's policy at the
+time of the choice.  The latest choice applies: the file is removed when the configuration names
+another policy at a start, and when a reload or the centre sets one.  It is not part of the log,
+since no beat depends on it, and a policy may be chosen while the store is full.
 """
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
+from edged.documents import checked_json
 from edged.energy.policies import COMMAND, PolicyChoice
 from edged.platform.disk import SystemDisk, replace_file
 
@@ -31,7 +31,7 @@ class PolicyStore:
         """The stored choice if it still applies over `configured`, and a line for users where it
         does not.  Raises OSError where the file cannot be read or removed."""
         try:
-            document = json.loads(self.path.read_bytes())
+            document = checked_json.unpack(self.path.read_bytes())
             choice = PolicyChoice(str(document["policy"]), dict(document["settings"]), COMMAND)
             over = document["over"]
         except FileNotFoundError:
@@ -50,8 +50,8 @@ class PolicyStore:
     def save(self, choice: PolicyChoice | None, configured: PolicyChoice) -> None:
         """Store the choice durably, or remove it.  Thread-safe.  Raises OSError."""
         if choice is not None:
-            text = json.dumps({**_plain(choice), "over": _plain(configured)}) + "\n"
-            replace_file(self._disk, str(self.path), [text.encode()])
+            data = checked_json.pack({**_plain(choice), "over": _plain(configured)})
+            replace_file(self._disk, str(self.path), [data + b"\n"])
         elif self.path.exists():
             self._disk.unlink(str(self.path))
             self._disk.sync_directory(str(self.path.parent))

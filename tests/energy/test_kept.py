@@ -51,6 +51,22 @@ def test_a_commands_choice_outlives_kill_9_until_it_is_given_up(tmp_path):
         assert own(daemon) == ("hands_off", "default")
 
 
+def test_no_flipped_bit_of_a_stored_choice_makes_another_choice(tmp_path):
+    kept = PolicyStore(tmp_path)
+    kept.save(CHOSEN, DEFAULTS)
+    whole = (tmp_path / NAME).read_bytes()
+    for bit in range(8 * len(whole)):
+        data = bytearray(whole)
+        data[bit >> 3] ^= 1 << (bit & 7)
+        (tmp_path / NAME).write_bytes(data)
+        assert kept.load(DEFAULTS)[0] in (None, CHOSEN), bit
+    (tmp_path / NAME).write_bytes(
+        b'{"policy": "fixed", "settings": {"cpu_mhz": 960.0}, '
+        b'"over": {"policy": "hands_off", "settings": {}}}\n'
+    )
+    assert kept.load(DEFAULTS)[0] == CHOSEN, "the version before wrote no checksum"
+
+
 def test_a_configuration_that_says_something_new_is_the_last_word_for_good(tmp_path):
     with running(tmp_path) as daemon:
         switch(daemon, "fixed", cpu_mhz=960)

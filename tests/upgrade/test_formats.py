@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from edged.central import checked_json, expire, highwater, landing_format
+from edged.central import expire, highwater, landing_format
 from edged.central.landing import DirectoryLanding
 from edged.central.landing_reader import select
 from edged.central.rot import check
+from edged.documents import checked_json
 from edged.errors import CentralError
 from edged.pages import format as pages
 from edged.placement import placement, profile

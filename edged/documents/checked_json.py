@@ -1,4 +1,4 @@
-"""Small JSON files of a landing that carry their own checksum.
+"""Small JSON files that carry their own checksum.
 
 A file is a JSON object with one more key, `crc`: the CRC-32 of the object without it, as JSON with
 sorted keys and without spaces.  An object without `crc`, as earlier versions and other programs
