@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
+from edged.beat.lasting_counts import LastingCounts, growing
 from edged.beat.runtime import JobRuntime
 from edged.beat.shelf import SHELVED, ShelvedJob
 from edged.data.staging import Staging
@@ -47,6 +48,9 @@ class Inputs:
         self._event_loop, self._workers = event_loop, workers
         self._publisher, self._places = publisher, (directory, files)
         self._running: dict[str, tuple[list[Member], Source]] = {}
+        self._stagings: dict[str, tuple[list[Staging], int]] = {}
+        """By source, its stagings and the rows that they had received before it."""
+        self._lasting: LastingCounts[str] = LastingCounts()
         self._store_full = False
 
     def start(self, jobs: Sequence[JobRuntime]) -> None:
@@ -114,6 +118,12 @@ class Inputs:
                 raise CommandError("conflict", str(problem), where="streams") from problem
             self._add(key, groups[key], source)
 
+    def counters(self, source: Source) -> dict[str, Any]:
+        """The counters of a running source, `rows` included, with those of the earlier sources of
+        its name."""
+        counters = self._counters(source)
+        return {**self._lasting.ahead(source.name), **self._lasting.shown(source.name, counters)}
+
     def close(self) -> None:
         """Close all sources."""
         for source in self.sources:
@@ -140,6 +150,8 @@ class Inputs:
         source.on_refused = partial(self._on_refused, source)
         source.on_defect = partial(self._publisher.peer_defect, source.name)
         source.away = partial(self._away, key)
+        stagings = [staging for _, _, staging, _ in members]
+        self._stagings[source.name] = stagings, sum(s.received for s in stagings)
         self.sources.append(source)
         self._event_loop.add_source(source)
 
@@ -156,8 +168,15 @@ class Inputs:
     def _remove(self, key: str) -> None:
         _, source = self._running.pop(key)
         self.sources.remove(source)
+        counted = growing(self._counters(source), source.gauges)
+        self._lasting.move({source.name: counted}, {}, [s.name for s in self.sources])
+        del self._stagings[source.name]
         self._event_loop.remove_source(source)
         source.close()
+
+    def _counters(self, source: Source) -> dict[str, Any]:
+        stagings, before = self._stagings[source.name]
+        return {"rows": sum(s.received for s in stagings) - before, **source.counters()}
 
 
 def _groups(jobs: Sequence[JobRuntime]) -> Groups:

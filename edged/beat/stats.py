@@ -18,6 +18,7 @@ from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,8 @@ LEGS = {
     "arrival_to_durable": WAIT_US,
     "durable_to_landed": LANDED_US,
 }
+ENDED_JOBS_MAX = 64
+"""Ended jobs whose latencies are kept: a job of such a name goes on from them."""
 LATE_IDLE_US, SATURATED_IDLE_US = 300 * _S, 10 * _S
 """Time without a beat after which results are no longer late, and the input no longer too much."""
 
@@ -68,6 +71,15 @@ class BucketCounts:
         """Count a value; negative values, from a clock that stepped back, add 0 to the sum."""
         self.counts[bisect_left(self.bounds, value)] += 1
         self.sum += max(0, value)
+
+    def rebound(self, bounds: Sequence[int]) -> BucketCounts:
+        """The same observations with other bounds.  The count up to a new bound includes those up
+        to the next old bound: no count up to a bound falls, whatever bounds were between."""
+        moved, below = BucketCounts(bounds), [*accumulate(self.counts)]
+        up_to = [below[bisect_left(self.bounds, bound)] for bound in moved.bounds]
+        moved.counts = [n - m for n, m in zip([*up_to, below[-1]], [0, *up_to], strict=True)]
+        moved.sum = self.sum
+        return moved
 
     def snapshot(self, unit: str = "_us") -> dict[str, Any]:
         """`counts` are not cumulative and have one entry more than the bounds, beyond the last."""
@@ -115,7 +127,7 @@ class Stats:
         self._late, self._saturated = Hysteresis(LATE_IDLE_US), Hysteresis(SATURATED_IDLE_US)
         self.jobs: dict[str, BucketCounts] = {}
         """By job, latency from a row's arrival to durable results.  The promise is one of the
-        bounds, so that the number of beats that broke it is exact."""
+        bounds, so that the number of beats that broke it is exact since the job promises it."""
 
     def durable(self, times: BeatTimes, commit: Committed) -> None:
         """Count a beat that is durable and acked."""
@@ -182,9 +194,11 @@ class Stats:
             return self.jobs.get(job, BucketCounts(WAIT_US)).snapshot()
 
     def keep(self, jobs: Iterable[str]) -> None:
-        """Drop the latencies of all other jobs."""
+        """Drop the latencies of all other jobs but the ENDED_JOBS_MAX that ended last."""
         with self._lock:
-            self.jobs = {job: self.jobs[job] for job in jobs if job in self.jobs}
+            live = {job: self.jobs.pop(job) for job in jobs if job in self.jobs}
+            ended = list(self.jobs.items())[-ENDED_JOBS_MAX:]
+            self.jobs = {**dict(ended), **live}
 
     def close(self) -> None:
         """Flush and close the trace."""
@@ -208,7 +222,8 @@ class Stats:
         for job, promise_us in times.jobs.items():
             histogram = self.jobs.get(job)
             if histogram is None or promise_us not in histogram.bounds:
-                histogram = self.jobs[job] = BucketCounts(sorted({*WAIT_US, promise_us}))
+                old = histogram or BucketCounts(WAIT_US)
+                histogram = self.jobs[job] = old.rebound(sorted({*WAIT_US, promise_us}))
             histogram.add(latency_us)
         late = any(latency_us > us for us in times.jobs.values())
         if self._late.observe(commit.durable_us, late):

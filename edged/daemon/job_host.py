@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from edged.beat.jobs import JobRegistry
 from edged.beat.stats import Stats
+from edged.daemon.job_counts import JobCounts
 from edged.daemon.uplink_control import UplinkControl
 from edged.energy.runtime import EnergyGovernor
 from edged.job.coexistence import check_coexistence, check_listeners, check_store_size
@@ -27,6 +28,7 @@ class DaemonJobHost:
     ) -> None:
         self._registry, self._store, self._store_bytes_max = registry, store, store_bytes_max
         self._uplink, self._energy, self._stats = uplink, energy, stats
+        self.counts = JobCounts(registry.list)
 
     def check(self, plans: Sequence[JobPlan]) -> None:
         """Raise EdgedError where these jobs cannot run together here."""
@@ -39,6 +41,7 @@ class DaemonJobHost:
     def on_jobs_changed(self) -> None:
         """Propagate the registry's jobs."""
         jobs = self._registry.list
+        self.counts.follow(jobs)
         self._uplink.set_jobs([job.plan for job in jobs], self._registry.schemas())
         self._uplink.set_drops(self._registry.drops())
         if self._energy is not None:

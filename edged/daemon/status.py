@@ -10,18 +10,18 @@ from __future__ import annotations
 import os
 import platform
 import resource
-from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numba
 
 from edged import __version__
-from edged.beat.heart import Heart
 from edged.beat.jobs import state_of
 from edged.beat.runtime import JobRuntime
 from edged.beat.shelf import SHELVED, ShelvedJob
 from edged.beat.stream_runtime import StreamRuntime
+from edged.daemon.job_counts import stream_counters
 from edged.daemon.parts import Parts
 from edged.data.flow import WATERMARK_MAX_US, WATERMARK_MIN_US
 from edged.energy import status
@@ -73,9 +73,9 @@ def status_document(parts: Parts) -> dict[str, Any]:
             name: {**_shelved(job, parts), "latency": stats.latency(name)}
             for name, job in parts.registry.shelved.items()
         },
-        "sources": _sources(heart, now_us),
+        "sources": _sources(parts, now_us),
         "store": _store(parts),
-        "drops": _drops(heart.jobs, heart.set_aside_rows),
+        "drops": {**parts.job_host.counts.drops(), "set_aside": heart.set_aside_rows},
         "events": parts.events.counts(),
         "set_aside_rows": heart.set_aside_rows,
         "uplink": parts.uplink.status(),
@@ -83,16 +83,11 @@ def status_document(parts: Parts) -> dict[str, Any]:
     }
 
 
-def _sources(heart: Heart, now_us: int) -> list[dict[str, Any]]:
+def _sources(parts: Parts, now_us: int) -> list[dict[str, Any]]:
     """The running sources: the streams that they feed, and their counters."""
-    rows = {
-        (job.plan.name, name): s.rows + s.staging.rows
-        for job in heart.jobs
-        for name, s in job.streams.items()
-    }
-    found = []
+    found, heart = [], parts.heart
     for source in heart.sources:
-        counters = dict(source.counters())
+        counters = parts.inputs.counters(source)
         refused = {k: v for k, v in counters.items() if k.startswith("refused_")}
         found.append(
             {
@@ -103,7 +98,6 @@ def _sources(heart: Heart, now_us: int) -> list[dict[str, Any]]:
                 "streams": [{"job": job, "stream": stream} for job, stream in source.feeds],
                 "connected": counters.get("connections", 1),
                 "bytes": counters.get("bytes", 0),
-                "rows": sum(rows.get(feed, 0) for feed in source.feeds),
                 "refused": sum(refused.values()),
                 "backpressure_us": heart.stalls.total_us(source.name, now_us),
                 **counters,
@@ -156,41 +150,32 @@ def _held_pages(uplink: dict[str, Any] | None, backlog: int) -> int:
     return int(uplink["held"]["pages"]) if uplink["open"] else backlog
 
 
-def _drops(jobs: Sequence[JobRuntime], set_aside: int) -> dict[str, int]:
-    """Rows that were not processed, by reason."""
-    streams = [s for job in jobs for s in job.streams.values()]
-    dropped = [s for s in streams if s.plan.late == "drop"]
-    written = [sink.counters() for job in jobs for sink in job.sinks.values()]
-    return {
-        "late": sum(s.late for s in dropped),
-        "refused_ahead": sum(s.staging.refused_ahead for s in streams),
-        "set_aside": set_aside,
-        "too_large": int(sum(counters.get("rows_too_large", 0) for counters in written)),
-    }
-
-
 def _job(job: JobRuntime, parts: Parts) -> dict[str, Any]:
     """A job's part.  `ended`: all streams are at their end and all results are durable;
     `pages_waiting`: pages of a draining job that the centre has not acknowledged."""
     pages_waiting = parts.job_host.pages_pending(job.shipped()) if job.draining else None
+    shown = partial(parts.job_host.counts.shown, job.plan.name)
     return {
         "state": state_of(job),
         "version": job.meta.version,
         "created_us": job.meta.created_us,
         "problem": job.problem,
         "promises": job.footprint.promises,
-        "streams": {name: _stream(s, parts) for name, s in job.streams.items()},
+        "streams": {
+            name: _stream(s, shown("streams", name, stream_counters(s)), parts)
+            for name, s in job.streams.items()
+        },
         "operators": {
             name: {
                 "type": job.plan.operators[name].kind,
                 "state_bytes": o.state_bytes(),
-                **o.counters(),
+                **shown("operators", name, o.counters()),
                 **_placement(job, name),
             }
             for name, o in job.operators.items()
         },
         "sinks": {
-            name: {"open_rows": sink.open_rows(), **sink.counters()}
+            name: {"open_rows": sink.open_rows(), **shown("sinks", name, sink.counters())}
             for name, sink in job.sinks.items()
         },
         "ended": job.ended() and not job.open_rows() and parts.heart.settled,
@@ -214,7 +199,7 @@ def _shelved(job: ShelvedJob, parts: Parts) -> dict[str, Any]:
     }
 
 
-def _stream(s: StreamRuntime, parts: Parts) -> dict[str, Any]:
+def _stream(s: StreamRuntime, counted: dict[str, Any], parts: Parts) -> dict[str, Any]:
     """A stream's part.  `silent_us` is null where no rows are expected: before the first, after the
     last, and while the stream is not read."""
     watermark_us = s.time.watermark_us
@@ -222,10 +207,10 @@ def _stream(s: StreamRuntime, parts: Parts) -> dict[str, Any]:
     ended = watermark_us == WATERMARK_MAX_US
     read = not (ended or s.staging.held or parts.committer.gate.full)
     return {
-        "rows": s.rows,
+        "rows": counted["rows"],
         "staged": s.staging.rows,
-        "late": s.late,
-        "refused_ahead": s.staging.refused_ahead,
+        "late": counted["late"],
+        "refused_ahead": counted["refused_ahead"],
         "producers": len(s.staging.producers.ids) - 1,
         "producers_behind": int(s.staging.producers.behind.sum()),
         "watermark_us": watermark_us if known else None,

@@ -166,6 +166,8 @@ class Staging:
         self.producers = Producers()
         self.refused_ahead = 0
         """Rows refused because their time was too far ahead."""
+        self.received = 0
+        """Rows that a source has staged since this object was made."""
         self.latest_us = WATERMARK_MIN_US
         """Largest time staged by any producer."""
         self.useful_us = TIME_MAX_US
@@ -302,7 +304,9 @@ class Staging:
 
         Apply the record's producer changes first: chunks refer to them.
         """
+        received = self.received
         self._stage(batch, None, chunks)
+        self.received = received
         self._logged, self._log.logged = self._tail, self._log.tail
         self._reusable = True
         self.producers.mark_logged()
@@ -330,6 +334,7 @@ class Staging:
         The caller updates the producers' arrays.
         """
         self._tail += rows
+        self.received += rows
         self._log.tail += chunks
         self.latest_us = max(self.latest_us, latest_us)
 

@@ -25,6 +25,11 @@ never zero. Energy has the label `source`: `measured`, `modelled` or `simulated`
 most {SERIES_MAX} label sets where the table has no other number, values of labels are cut at
 {LABEL_CHARS_MAX} characters, and what is left out is counted. Prometheus computes rates.
 
+No counter falls while its process lives. A job that is replaced, or deleted and put again, goes on
+from the counters of its name, as a source does from those of its kind and address; the series of a
+job that is gone are gone. Totals over all jobs keep what deleted jobs have counted. A start of the
+daemon may begin at 0.
+
 The API polls the daemon once a second at most; scrapes within that second get the same status.
 While the daemon is down, `edged_up` is 0 and stands alone. For devices behind NAT telemetry
 replaces scrapes ([centre](central.md#the-fleet-telemetry)).

@@ -31,6 +31,10 @@ class Operator(ABC):
     """A running operator.  `run` is called once a beat, also without rows, because watermarks
     advance."""
 
+    gauges: ClassVar[frozenset[str]] = frozenset()
+    """Names in `counters` whose value may fall.  All other numbers only grow, and go on where the
+    operator of this name before it ended."""
+
     @abstractmethod
     def run(self, beat: BeatContext, inputs: Sequence[Flow]) -> Flow:
         """One beat's work.  The returned batch may live in scratch memory until the next call."""
@@ -51,7 +55,7 @@ class Operator(ABC):
         return 0
 
     def counters(self) -> Mapping[str, int | float | str]:
-        """Figures for the status: matches, groups, rows in error."""
+        """Figures for the status: matches, groups, rows in error; see `gauges`."""
         return {}
 
 

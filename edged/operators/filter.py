@@ -27,6 +27,8 @@ from edged.operators.base import Operator, OperatorPlan, operator
 class Filter(Operator):
     """A running filter."""
 
+    gauges = frozenset({"first_error_time_us"})
+
     def __init__(self, selector: Selector, time: str) -> None:
         self._selector = selector
         self._first_error = FirstError(time)

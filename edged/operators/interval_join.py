@@ -191,6 +191,8 @@ class IntervalJoinPlan(OperatorPlan):
 class IntervalJoin(Placed, Deferring):
     """A running interval join."""
 
+    gauges = frozenset({"left_live", "right_live", "rows_waiting"})
+
     def __init__(self, plan: IntervalJoinPlan, start: int = 0) -> None:
         """`start` is the number of the first row and of the kernel's first entry; tests set it near
         a limit."""

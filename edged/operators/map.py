@@ -28,6 +28,8 @@ from edged.operators.base import Operator, OperatorPlan, operator
 class Map(Operator):
     """A running map."""
 
+    gauges = frozenset({"first_error_time_us"})
+
     def __init__(self, projection: Projection, projector: Projector, time: str) -> None:
         self._projector = projector
         self._first_error = FirstError(time)

@@ -84,6 +84,8 @@ _FUNCTIONS = ("count", "sum", "min", "max", "mean", "variance")
 class WindowOperator(Operator):
     """A running window operator."""
 
+    gauges = frozenset({"groups"})
+
     def __init__(self, plan: WindowPlan, workers: Workers) -> None:
         self._plan = plan
         schema = plan.input.schema

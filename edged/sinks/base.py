@@ -42,6 +42,10 @@ class SinkContext:
 class Sink(ABC):
     """A running sink."""
 
+    gauges: ClassVar[frozenset[str]] = frozenset()
+    """Names in `counters` whose value may fall.  All others only grow, and go on where the sink of
+    this name before it ended."""
+
     prompt = True
     """Whether the job's latency promise covers rows until they are sealed."""
 
@@ -92,7 +96,7 @@ class Sink(ABC):
         return ""
 
     def counters(self) -> Mapping[str, int | float]:
-        """Figures for the status."""
+        """Figures for the status; see `gauges`."""
         return {}
 
 

@@ -60,6 +60,7 @@ class FileSink(Sink):
     """Collects rows as Arrow batches until the file is finished at the end of a beat."""
 
     prompt = False
+    gauges = frozenset({"open_rows", "open_bytes"})
 
     def __init__(self, plan: FileSinkPlan, context: SinkContext, disk: Disk) -> None:
         self._plan, self._disk = plan, disk

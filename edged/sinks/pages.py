@@ -39,6 +39,8 @@ PARTITIONS_MAX = 4096
 class PagesSink(Sink):
     """The open pages of one stream, sealed when full or on flush."""
 
+    gauges = frozenset({"open_bytes"})
+
     def __init__(self, stream: PageStream) -> None:
         self._name = stream.stream
         self._writer = PageWriter(stream)

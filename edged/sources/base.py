@@ -33,6 +33,10 @@ class Source(ABC):
     feeds: tuple[tuple[str, str], ...] = ()
     """Fed streams as (job, stream)."""
 
+    gauges: ClassVar[frozenset[str]] = frozenset({"connections"})
+    """Names in `counters` whose value may fall.  All others only grow, and go on where the source
+    of this name before it ended."""
+
     takes_http = False
     """Whether the REST API may send the rows of HTTP requests to `address`, as a producer."""
 
@@ -119,7 +123,7 @@ class Source(ABC):
         """Release all resources; connected senders receive the reason."""
 
     def counters(self) -> Mapping[str, int | float]:
-        """Counters for display: connections, bytes, refusals."""
+        """Counters for display: connections, bytes, refusals; see `gauges`."""
         return {}
 
 

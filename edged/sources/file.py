@@ -196,6 +196,8 @@ class _Replay:
 class FileSource(Source):
     """A running replay of one or more streams at one pace."""
 
+    gauges = frozenset({"bytes_read", "bytes_total"})
+
     def __init__(self, replays: list[_Replay], pace: float) -> None:
         self._replays = replays
         self._pace = pace

@@ -217,6 +217,8 @@ class Zipf:
 class GeneratorSource(Source):
     """A running generator."""
 
+    gauges = frozenset({"rows_done", "rows_total"})
+
     def __init__(self, plan: GeneratorPlan, staging: Staging) -> None:
         self._plan, self._staging = plan, staging
         self._rows = RowFactory(plan)

@@ -42,6 +42,8 @@ RESTART_S_MAX = 30.0
 LOST_KEPT = 256
 """Lost ranges that a new child is told."""
 _END_SECONDS = 5.0
+_COUNTERS = ("requests", "sent_pages", "alarms", "bytes", "acked_pages", "reports", "failures")
+"""Counters in a child's status; each child counts from 0."""
 
 
 class Uplink:
@@ -111,6 +113,8 @@ class Uplink:
         self._last_ack_us: int | None = None
         """The same on the wall clock."""
         self._status = Sender((), lambda: 0.0, request_bytes).status()
+        self._ended = dict.fromkeys(_COUNTERS, 0)
+        """What the ended children have counted."""
 
     def start(self) -> None:
         """Start the child."""
@@ -128,6 +132,8 @@ class Uplink:
         finally:
             theirs.close()
         self._channel = ours
+        self._ended = self._counted()
+        self._status = {**self._status, **dict.fromkeys(_COUNTERS, 0)}
         self._last_event = (self._last_event[0], 0)  # a new child counts from 0
         self._events = 0
         self._watch.register(ours, self._events)
@@ -247,12 +253,13 @@ class Uplink:
         return [(stream, partition, seq) for (stream, partition), seq in acks.items()]
 
     def status(self) -> dict[str, Any]:
-        """The child's last status, plus `alive`, `pid`, `starts` and `last_ack_age_s` (or None).
+        """The child's last status, its counters with those of ended children, plus `alive`, `pid`,
+        `starts` and `last_ack_age_s` (or None).
 
         `next_try_us` is the time of the next attempt (wall clock; None: nothing waits for one);
         `problem` is the last problem while it lasts.
         """
-        now_s, child = time.monotonic(), self._status
+        now_s, child, counted = time.monotonic(), self._status, self._counted()
         windows = self._config.get("windows", [])
         age_s = None if self._last_ack_s is None else now_s - self._last_ack_s
         process, hold_s = self._process, self._restart_at_s or child["hold_until_s"]
@@ -262,14 +269,15 @@ class Uplink:
         desired = {"desired": self.outcome or None} if follows else {}
         return {
             **{key: value for key, value in child.items() if key != "hold_until_s"},
+            **counted,
             **desired,
             "windows": windows,
             "open": opens_in_s(windows, time.time()) is None,
             "connected": self._alive and child["state"] == SENDING and child["requests"] > 0,
-            "pages_sent": child["sent_pages"],
-            "bytes_sent": child["bytes"],
-            "pages_acked": child["acked_pages"],
-            "retries": child["failures"],
+            "pages_sent": counted["sent_pages"],
+            "bytes_sent": counted["bytes"],
+            "pages_acked": counted["acked_pages"],
+            "retries": counted["failures"],
             "last_ack_us": self._last_ack_us,
             "next_try_us": tries_us,
             "problem": "" if well else child["last_error"],
@@ -278,6 +286,9 @@ class Uplink:
             "starts": self._starts,
             "last_ack_age_s": age_s,
         }
+
+    def _counted(self) -> dict[str, int]:
+        return {key: self._ended[key] + int(self._status[key]) for key in _COUNTERS}
 
     def _notify(self, status: dict[str, Any]) -> None:
         event, alarms = self._last_event

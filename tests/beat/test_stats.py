@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edged.beat.committer import Committed
-from edged.beat.stats import BeatTimes, Stats
+from edged.beat.stats import ENDED_JOBS_MAX, WAIT_US, BeatTimes, BucketCounts, Stats
 from tests.beat.support import HandClock, publisher
 
 
@@ -28,10 +28,23 @@ def test_how_many_beats_broke_a_job_s_promise_is_counted_exactly(promise_us, lat
     assert histogram["count"] == len(latencies_us) and histogram["sum_us"] == sum(latencies_us)
 
 
-def test_another_promise_is_counted_anew():
+def test_with_another_promise_its_bound_replaces_the_old_one_and_all_observations_stay():
     stats = Stats(HandClock(), None, publisher())
     durable(stats, 7_000, 30_000)
     durable(stats, 8_000, 40_000)
     histogram = stats.latency("a")
     assert 40_000 in histogram["bounds_us"] and 30_000 not in histogram["bounds_us"]
-    assert histogram["count"] == 1
+    assert histogram["count"] == 2 and histogram["sum_us"] == 15_000
+
+
+def test_a_job_that_is_put_again_goes_on_from_its_latencies_and_few_ended_ones_are_kept():
+    stats = Stats(HandClock(), None, publisher())
+    durable(stats, 7_000, 30_000)
+    for other in range(ENDED_JOBS_MAX):
+        stats.jobs[f"other-{other}"] = BucketCounts(WAIT_US)
+        stats.keep([])
+    assert len(stats.jobs) == ENDED_JOBS_MAX and stats.latency("a")["count"] == 0
+    durable(stats, 7_000, 30_000)
+    stats.keep([])
+    durable(stats, 8_000, 30_000)
+    assert stats.latency("a")["count"] == 2
