@@ -228,6 +228,7 @@ def _store(out: Exposition, snapshot: Snapshot) -> None:
     out.add("edged_store_full_seconds_total", store["full_us"] / 1e6)
     out.add("edged_store_fsyncs_total", store["fsyncs"])
     gaps = store.get("gaps", {})
+    out.add("edged_store_salvaged_total", store.get("salvaged_count", 0))
     out.add("edged_store_gaps", gaps.get("count"))
     out.add("edged_store_gap_pages", gaps.get("pages"))
     out.add("edged_store_gap_rows", gaps.get("rows"))

@@ -17,7 +17,7 @@
     │   ├── StoreFailed         a write or fsync failed; nothing is acked afterwards
     │   ├── StoreFull           (in edged.store) no room for a record; nothing was written
     │   ├── StoreBusy           another daemon holds the store                              exit 73
-    │   └── StoreCorrupt        a damaged record before the tail
+    │   └── StoreCorrupt        damage that a start cannot get past
     ├── CentralError            the collector or the landing cannot continue       exit 75
     └── KernelError             a kernel refused its input (capacity, limits)               exit 70
 
@@ -130,7 +130,7 @@ class StoreBusy(StoreError):
 
 
 class StoreCorrupt(StoreError):
-    """A record before the tail of the log is damaged."""
+    """The store is damaged in a way that a start cannot get past."""
 
 
 class CentralError(EdgedError):

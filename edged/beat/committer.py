@@ -175,6 +175,9 @@ class Committer:
         durable_at_us: list[int] = []
         for stream, partition, seq in self._uplink.poll():
             durable_at_us += self._store.acked(stream, partition, seq)
+        for stream, partition in self._uplink.unreadable():
+            self._store.check_page(stream, partition)
+        self._tell_lost()
         if durable_at_us:
             now_us = self._clock.wall_us()
             self._on_landed([now_us - at_us for at_us in durable_at_us if at_us])
@@ -281,10 +284,16 @@ class Committer:
         if not self.drops:
             return False
         gaps, moved = self._store.drop_oldest(self.drops, self._clock.wall_us())
+        self._tell_lost()
         if self._uplink is not None:
-            self._uplink.lost([gap for gap in gaps if gap.partition is not None])
             self._uplink.offer(moved)
         return bool(gaps)
+
+    def _tell_lost(self) -> None:
+        """Tell the uplink of pages that the store has set aside."""
+        lost = self._store.take_lost()
+        if lost and self._uplink is not None:
+            self._uplink.lost(lost)
 
     def set_drops(self, streams: Mapping[str, str]) -> None:
         """Set `drops`.  Commit thread only."""
@@ -300,12 +309,14 @@ class Committer:
                 if not self._drop_oldest():
                     self._snapshot_problem = problem
                     return
+        self._tell_lost()
         if self._uplink is not None and moved:
             self._uplink.offer(moved)
 
     def _end_snapshot(self) -> bool:
         """Adopt the snapshot that is being written, if any."""
         moved = self.snapshots.end()
+        self._tell_lost()
         if self._uplink is not None and moved:
             self._uplink.offer(moved)
         return moved is not None

@@ -7,6 +7,10 @@ file is gone is removed.  Jobs that came through the control door stay.  If the 
 anything, a snapshot is due at once, so that a log never begins under other documents than its
 snapshot's.
 
+Where the store has lost a part of the log or of the snapshot, the replay goes on past it
+(`edged.beat.holes`), what is lost is recorded in the store's gaps (`edged.beat.losses`), and a
+snapshot is due at once.
+
 A job of the store that cannot be loaded, as when its plug-in is gone, is shelved
 (`edged.beat.shelf`).  Its part of each record is collected instead of replayed; all other jobs are
 replayed as usual.  `Recovered.drafts` must be durable before the snapshot that is due then.  A
@@ -20,9 +24,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from edged.beat.holes import HoleReplay
 from edged.beat.jobs import JobRegistry, carry_over
+from edged.beat.losses import Losses, number_behind, whole_parts
 from edged.beat.record import BeatFacts
-from edged.beat.replay import AwaitRoom, build_job, part_of, replay_beat, replay_shelf
+from edged.beat.replay import AwaitRoom, beat_of, build_job, part_of, replay_beat, replay_shelf
 from edged.beat.runtime import JobRuntime, arrays_under
 from edged.beat.shelf import RecordPart, ShelfBase, ShelfDraft, ShelvedJob, read_shelf
 from edged.documents.reader import plain
@@ -33,6 +39,7 @@ from edged.job.plan import JobPlan, parse_job
 from edged.platform.clock import Clock
 from edged.sinks.base import SinkContext
 from edged.store import BeatRecord, Snapshot, Store
+from edged.store.records import Hole
 
 
 @dataclass(slots=True)
@@ -76,20 +83,23 @@ def recover(
     """Recover the store's jobs and apply `plans`, the documents of job files.
 
     `origins` has each plan's origin by job name (`file:PATH`); `await_room` is that of the replayed
-    beats (`BeatContext`).  Raises StoreCorrupt where a replay does not give the pages that the log
-    holds, JobError where the state of a replaced job cannot be carried over, and the fault of a
-    file in `faulty` whose job is not shelved.
+    beats (`BeatContext`).  Raises StoreCorrupt where a replay of undamaged records does not give
+    the pages that the log holds, JobError where the state of a replaced job cannot be carried over,
+    and the fault of a file in `faulty` whose job is not shelved.
     """
     recovery = store.recover()
-    found = Recovered(JobRegistry(), 0, fresh=recovery.snapshot is None)
-    recoverer = _Recoverer(found, store, context, await_room)
+    found = Recovered(JobRegistry(), 0, fresh=recovery.snapshot is None or bool(store.salvaged))
+    recoverer = _Recoverer(found, store, context, await_room, plans, origins or {})
     if recovery.snapshot is not None:
         recoverer.load(recovery.snapshot)
     for record in recovery.records:
         recoverer.replay(record)
+    if recovery.end is not None:
+        recoverer.pass_hole(recovery.end)
     for name in found.drafts:
         found.registry.shelved[name].beat = found.beat
     _take_files(found, plans, context, clock, origins or {}, faulty)
+    recoverer.settle(clock.wall_us())
     if recovery.snapshot is None:
         found.notes.clear()  # everything is new
     for job in found.jobs:
@@ -102,10 +112,21 @@ class _Recoverer:
     """Loads a snapshot and replays the records after it into `found`."""
 
     def __init__(
-        self, found: Recovered, store: Store, context: SinkContext, await_room: AwaitRoom | None
+        self,
+        found: Recovered,
+        store: Store,
+        context: SinkContext,
+        await_room: AwaitRoom | None,
+        plans: Sequence[JobPlan],
+        origins: Mapping[str, str],
     ) -> None:
         self._found, self._registry, self._store = found, found.registry, store
         self._context, self._await_room = context, await_room
+        self._plans, self._origins = {plan.name: plan for plan in plans}, origins
+        self._losses = Losses(store, self._registry, await_room)
+        self._holes = HoleReplay(self._registry, context, self._losses.last_page, self._adopt)
+        self._careful = bool(store.salvaged)
+        """Whether something was damaged, so that the replay may have to get past a hole."""
 
     def load(self, snapshot: Snapshot) -> None:
         """Load the jobs; shelve those that cannot be loaded, and take back those that can again."""
@@ -113,33 +134,87 @@ class _Recoverer:
         self._found.beat = snapshot.beat
         for name, document in facts["jobs"].items():
             arrays = arrays_under(snapshot.arrays, name)
+            missing = self._losses.missing_parts(snapshot, name)
             try:
-                registry.list.append(build_job(document, self._context, arrays))
+                job = build_job(document, self._context, whole_parts(arrays, missing))
+                registry.list.append(job)
+                self._losses.restore(job, arrays, missing, facts.get("last", {}).get(name, {}))
             except JobError as problem:
                 meta = JobMetadata(**facts.get("about", {}).get(name, {}))
                 footprint = facts.get("footprints", {}).get(name)
                 if footprint is None:  # an older version wrote the snapshot
                     raise
                 last = facts["last"][name]
-                job = ShelvedJob(document, meta, Footprint(**footprint), last, str(problem))
-                self._shelve(job, ShelfBase(document, replace(meta), arrays))
+                shelved = ShelvedJob(document, meta, Footprint(**footprint), last, str(problem))
+                self._shelve(shelved, ShelfBase(document, replace(meta), arrays))
         registry.load(facts)
         for given in facts.get("shelved", {}).values():
             self._take_back(ShelvedJob.from_json(given))
+        if self._careful:
+            self._holes.loaded()
 
     def replay(self, record: BeatRecord) -> None:
         """Replay a record: its change, or its beat without the parts of shelved jobs."""
         found, registry = self._found, self._registry
+        if record.hole is not None:
+            self.pass_hole(record.hole)
         facts = BeatFacts.decode(record.facts)
         part = part_of(record, facts, registry.logs_inputs())
         found.replayed_beats += 1
         found.beat = record.number
         if facts.change is not None:
-            self._change(part, facts.change)
+            if self._holes.passed:
+                self._change_behind_hole(part, facts.change)
+            else:
+                self._change(part, facts.change)
+            return
+        if self._holes.passed or record.lost:
+            part.logged |= bool(part.inputs)
+            for shelved in registry.shelved.values():
+                shelved.take_pages(record.pages)
+            beat = beat_of(part, self._context, self._await_room)
+            found.replayed_rows += self._holes.replay(part, record.lost, beat)
             return
         if registry.shelved:
             part = self._without_shelved(record, part)
         found.replayed_rows += replay_beat(registry, part, self._context, self._await_room)
+        if self._careful:
+            self._holes.reached(part)
+
+    def pass_hole(self, hole: Hole) -> None:
+        """Go on behind a hole.  What newly shelved jobs have of the log ends there: their state
+        is that of the snapshot."""
+        for draft in self._found.drafts.values():
+            draft.records.clear()
+            draft.inputs.clear()
+        self._holes.pass_hole(hole)
+        self._found.beat = max(self._found.beat, hole.before - 1)
+
+    def settle(self, wall_us: int) -> None:
+        """Record what is lost, and let page numbers go on behind all that were used."""
+        if self._careful:
+            self._losses.settle(self._holes.finish(), self._found.beat, wall_us)
+        for name in sorted(self._holes.unknown):
+            self._found.notes.append(f"job {name} is lost: the record of its document is damaged")
+
+    def _adopt(self, name: str) -> JobRuntime | None:
+        """Begin a job from its file with an empty state: the store has lost its document."""
+        plan = self._plans.get(name)
+        if plan is None:
+            return None
+        job = JobRuntime(plan, self._context)
+        origin = self._origins.get(name, FILE)
+        self._registry.put(job, Change("put", name, 0, plan.document, origin))
+        return job
+
+    def _change_behind_hole(self, part: RecordPart, change: Change) -> None:
+        """Apply a change; the job that it applies to may be lost."""
+        if change.op != "put" and self._registry.find(change.name) is None:
+            return
+        try:
+            self._change(part, change)
+        except JobError as problem:
+            self._found.notes.append(f"job {change.name}: its change is left out: {problem}")
 
     def _without_shelved(self, record: BeatRecord, part: RecordPart) -> RecordPart:
         """Collect the shelved jobs' parts of a beat; returns what is left of it."""
@@ -219,8 +294,12 @@ class _Recoverer:
         """Run a shelved job again, or keep it on the shelf where it still cannot be loaded."""
         try:
             parse_job(shelved.document)
-            base, parts = read_shelf(self._store.shelved((shelved.name, shelved.beat)))
-            job = replay_shelf(base, parts, self._context, self._await_room)
+            base, parts = self._read_shelf(shelved)
+            if base is None and not parts:
+                job = build_job(shelved.document, self._context)
+            else:
+                job = replay_shelf(base, parts, self._context, self._await_room)
+            number_behind(job, shelved.last)
         except JobError as problem:
             shelved.reason = str(problem)
             self._registry.shelve(shelved)
@@ -229,6 +308,15 @@ class _Recoverer:
         self._registry.list.append(job)
         self._found.notes.append(f"job {shelved.name} is back from the shelf, as it was")
         self._found.fresh = True
+
+    def _read_shelf(self, shelved: ShelvedJob) -> tuple[ShelfBase | None, list[RecordPart]]:
+        """A shelf file; nothing where it is missing or damaged: the job's state is empty."""
+        try:
+            return read_shelf(self._store.shelved((shelved.name, shelved.beat)))
+        except StoreCorrupt as damage:
+            self._careful = True
+            self._found.notes.append(f"job {shelved.name} begins with an empty state: {damage}")
+            return None, []
 
 
 def _take_files(

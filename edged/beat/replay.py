@@ -49,6 +49,11 @@ def part_of(record: BeatRecord, facts: BeatFacts, logged: bool) -> RecordPart:
     return RecordPart(record.number, facts, inputs, pages, logged)
 
 
+def beat_of(part: RecordPart, context: SinkContext, await_room: AwaitRoom | None) -> BeatContext:
+    """The beat of a record."""
+    return BeatContext(part.number, part.facts.wall_us, context.workers, await_room)
+
+
 def replay_beat(
     registry: JobRegistry, part: RecordPart, context: SinkContext, await_room: AwaitRoom | None
 ) -> int:
@@ -58,7 +63,7 @@ def replay_beat(
     Raises StoreCorrupt where the pages differ from the part's.
     """
     arrays = iter(part.inputs)
-    beat = BeatContext(part.number, part.facts.wall_us, context.workers, await_room)
+    beat = beat_of(part, context, await_room)
     pages: list[SealedPage] = []
     rows = 0
     for name, facts in part.facts.jobs.items():

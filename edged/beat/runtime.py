@@ -134,8 +134,7 @@ class JobRuntime:
 
     def waits_for_time(self) -> bool:
         """Whether an advancing watermark alone can produce results."""
-        coupled = len(self.streams) > 1
-        return coupled or any(p.waits_for_time for p in self.plan.operators.values())
+        return len(self.streams) > 1 or any(p.waits_for_time for p in self.plan.operators.values())
 
     def seals(self, flush: Flush, wall_us: int) -> bool:
         """Whether a beat without new rows would seal a page."""
@@ -248,6 +247,18 @@ class JobRuntime:
         """Run the job over the rows that the facts take; returns the sealed pages."""
         if not facts.race:
             return []
+        flows = self.operate(beat, facts)
+        since = perf_counter_ns()
+        pages: list[SealedPage] = []
+        for name, sink in self.sinks.items():
+            sink.write(beat, flows[self.plan.inputs[name][0]])
+            pages += sink.seal(beat, facts.flush)
+            since = self._spent(name, since)
+        self.consume(facts)
+        return pages
+
+    def operate(self, beat: BeatContext, facts: JobFacts) -> dict[str, Flow]:
+        """Run the operators over the rows that the facts take; returns all flows."""
         flows: dict[str, Flow] = {}
         for name, f in facts.streams.items():
             self._open(flows, name, f)
@@ -258,16 +269,14 @@ class JobRuntime:
             flows[name] = self.operators[name].run(beat, inputs)
             since = self._spent(name, since)
         facts.processed = self._deferrals.processed()
-        pages: list[SealedPage] = []
-        for name, sink in self.sinks.items():
-            sink.write(beat, flows[self.plan.inputs[name][0]])
-            pages += sink.seal(beat, facts.flush)
-            since = self._spent(name, since)
+        return flows
+
+    def consume(self, facts: JobFacts) -> None:
+        """Drop the rows that the facts take from the stagings."""
         for name, f in facts.streams.items():
             s = self.streams[name]
             s.staging.consume(f.take_chunks, f.take_rows)
             s.rows += f.take_rows
-        return pages
 
     def fingerprint(self, facts: JobFacts) -> int:
         """A checksum of the rows to be taken, equal when they are sent again; never 0."""

@@ -122,6 +122,12 @@ class ShelvedJob:
                 found += [next(arrays) for _ in range(input_count(schema))]
         return found
 
+    def count_inputs(self, facts: JobFacts) -> int:
+        """The number of its arrays in a record."""
+        tables = self.document["streams"]
+        logged = [name for name, f in facts.streams.items() if f.logged_rows]
+        return sum(input_count(columns(f"streams.{name}", tables[name])) for name in logged)
+
     def take_pages(self, pages: Sequence[SealedPage]) -> dict[PageKey, bytes | int]:
         """The checksums of its pages of a record."""
         mine = [page for page in pages if page.key.stream in self.shipped()]

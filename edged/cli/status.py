@@ -76,6 +76,14 @@ def _show(status: dict[str, Any]) -> None:
         console.print("saturated: input arrives faster than it is processed, so senders wait")
     if store["full"]:
         console.print("the store is full: the sources wait until the centre has taken pages")
+    for found in store.get("salvaged", ()):
+        line = f"damage: {found['file']}, offset {found['offset']}: {found['problem']}; lost: "
+        line += found["lost"] or "nothing"
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+    for gap in store.get("gaps", {}).get("newest", ()):
+        unit = "batches" if gap["partition"] is None else f"partition {gap['partition']}, pages"
+        line = f"lost: {gap['stream']}: {unit} {gap['first']} to {gap['last']} {gap['reason']}"
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
     for line in uplink(status["uplink"]):
         console.print(line, markup=False, highlight=False, soft_wrap=True)
     if status["energy"] is not None:

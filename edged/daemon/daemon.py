@@ -360,7 +360,10 @@ def _publish_start(parts: Parts) -> None:
     """Publish failed plug-ins, the recovery, restored limits, failed and shelved jobs, and the
     start."""
     publisher, recovered, session = parts.publisher, parts.recovered, parts.store.session[0]
-    parts.store.gaps.listen(lambda gap: publisher.store_gap(gap.text(), gap.to_json()))
+    parts.store.listen(
+        lambda found: publisher.store_salvaged(found.text(), found.to_json()),
+        lambda gap: publisher.store_gap(gap.text(), gap.to_json()),
+    )
     if parts.store.migrated is not None:
         publisher.store_migrated(*parts.store.migrated)
     for failure in failures():

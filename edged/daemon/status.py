@@ -28,6 +28,7 @@ from edged.energy import status
 from edged.platform.disk import filesystem_bytes
 
 SCHEMA = 2
+SALVAGED_SHOWN = 16
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _BUILD = {
     "version": __version__,
@@ -140,6 +141,8 @@ def _store(parts: Parts) -> dict[str, Any]:
         "full_us": gate.full_us(),
         "fsyncs": store.syncs,
         "gaps": store.gaps.status(),
+        "salvaged": [found.to_json() for found in store.salvaged[-SALVAGED_SHOWN:]],
+        "salvaged_count": len(store.salvaged),
     }
 
 

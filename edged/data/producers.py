@@ -140,6 +140,26 @@ class Producers:
             self.name_content(number, content)
         self.mark_logged()
 
+    def apply_behind_hole(self, changes: Mapping[str, Any]) -> None:
+        """Apply a delta of which earlier ones are lost: numbers without a known name are left out,
+        and a new name takes its number from an older one."""
+        for number, id in changes["ids"]:
+            for held in {self._numbers.get(id, number), number}:
+                if held < len(self.ids) and self.ids[held] and self.ids[held] != id:
+                    self.forget(held)
+            if self._numbers.get(id, number) != number:
+                self.forget(self._numbers[id])
+        named = {number for number, _ in changes["ids"]}
+        named |= {n for n, id in enumerate(self.ids) if id or n == ANONYMOUS}
+        keep = [i for i, number in enumerate(changes["number"]) if number in named]
+        rest = {
+            name: [changes[name][i] for i in keep]
+            for name in ("number", "seq", "latest_us", "ended", "behind")
+            if name in changes
+        }
+        contents = [[n, c] for n, c in changes.get("contents", []) if n in named]
+        self.apply({**changes, **rest, "contents": contents})
+
     def mark_logged(self) -> None:
         """The delta of `changes` is in a record."""
         self.forgotten, self._new = [], []

@@ -163,6 +163,12 @@ class EventPublisher:
         text = f"lost: {text}"
         self._events.add("store.gap", text, level="error", job=job, facts=dict(facts))
 
+    def store_salvaged(self, text: str, facts: Facts) -> None:
+        """A damaged place of the store was passed; `facts` are those of
+        `edged.store.salvage.Salvaged`."""
+        text = f"damage in the store: {text}"
+        self._events.add("store.salvaged", text, level="error", facts=dict(facts))
+
     def source_refused(self, source: str, reason: str, text: str) -> None:
         """A source refused a sender.  Events of one source and reason are rate-limited."""
         text = f"{source} refused a sender ({reason}): {text}"

@@ -25,7 +25,7 @@ EVENT_KINDS = (
     "policy.fell_back",
     *("limits.taken_over", "limits.restored", "meter.lost", "meter.back", "store.full"),
     *("store.room", "store.gap", "uplink.down", "uplink.up", "uplink.alarm", "input.set_aside"),
-    *("plugin.failed", "store.migrated"),
+    *("plugin.failed", "store.migrated", "store.salvaged"),
     *(
         "desired.applied",
         "desired.refused",
@@ -186,6 +186,9 @@ STORE = table(
     gauge("edged_store_full", "Whether sources wait because the store is full."),
     counter("edged_store_full_seconds_total", "Time in which sources waited for the store."),
     counter("edged_store_fsyncs_total", "Syncs of the log."),
+    counter(
+        "edged_store_salvaged_total", "Damaged places of the store that this process has passed."
+    ),
     gauge("edged_store_gaps", "Ranges of pages and of inputs that this store has lost for good."),
     gauge("edged_store_gap_pages", "Pages in these ranges."),
     gauge("edged_store_gap_rows", "Rows in these ranges, as far as they are known."),

@@ -137,7 +137,7 @@ class GapLog:
             new = [gap for gap in gaps if self._merge(gap)]
             try:
                 if new:
-                    self._write()
+                    self.write()
             except OSError:
                 self._newest, self.count, self.pages, self.rows = before
                 raise
@@ -184,7 +184,8 @@ class GapLog:
         self.pages += sign * gap.pages
         self.rows += sign * (gap.rows or 0)
 
-    def _write(self) -> None:
+    def write(self) -> None:
+        """Replace the file.  Raises OSError."""
         newest = [gap.to_json() for gap in self._newest]
         content = {"epoch": f"{self._epoch:016x}", "gaps": self.count, "pages": self.pages,
                    "rows": self.rows, "newest": newest}  # fmt: skip

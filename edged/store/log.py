@@ -19,75 +19,17 @@ Invariants:
 
 from __future__ import annotations
 
-import struct
-import zlib
-from dataclasses import dataclass
-
-import numpy as np
-
 from edged.errors import StoreCorrupt
 from edged.platform.disk import DISK_FULL, Disk, File
 from edged.store import identity
 from edged.store.errors import no_room
-from edged.store.page_index import Holder
-from edged.store.records import (
-    ALIGN,
-    HEADER_BYTES,
-    RECORD_MAGIC,
-    BeatRecord,
-    Encoded,
-    Lineage,
-    RecordEntry,
-    RecordReader,
-    parse_header,
-)
+from edged.store.records import ALIGN, BeatRecord, Encoded, Lineage, RecordEntry, RecordReader
+from edged.store.segments import Scanned, Segment, pack_header, scan_segment, seed_of_nonce
 
-SEGMENT_MAGIC = 0x4C676445
-_HEADER = struct.Struct("<IHHQQQQ20xI")
-_VERSION = 1
 _SPARES_MAX = 12
 """Retired files kept for reuse.  With 64 MiB each they hold the log between two snapshots.
 Overwriting costs 0.13 CPU-s/GB and 9 ms per 16 MiB record; a fresh file costs 1.75 CPU-s/GB and
 stalls of 100 ms (2-core VM, ext4 on virtio)."""
-_CHUNK = 1 << 20
-
-
-class Segment(Holder):
-    """One segment file."""
-
-    def __init__(self, path: str, number: int, nonce: int, follows: int, size: int) -> None:
-        super().__init__(path)
-        self.number = number
-        self.seed = zlib.crc32(struct.pack("<Q", nonce))
-        self.size = size
-        self.end = ALIGN
-        self.follows = follows
-        """Beat of the record before its first one."""
-        self.last = 0
-        """Newest beat in it; 0: none."""
-
-
-@dataclass
-class Scanned:
-    """The content of a segment after a scan: the valid records from its start, and in `proof` the
-    largest `durable` claimed by a record after the first invalid one."""
-
-    segment: Segment
-    entries: list[RecordEntry]
-    proof: int
-
-
-def _proof(file: File, segment: Segment) -> int:
-    """The largest `durable` in the headers after the segment's valid end; 0 without any."""
-    proof = 0
-    for start in range(segment.end, segment.size, _CHUNK):
-        data = file.pread(min(_CHUNK, segment.size - start), start)
-        words = np.frombuffer(data, "<u4", len(data) // 4)[:: ALIGN // 4]
-        for block in np.flatnonzero(words == RECORD_MAGIC):
-            at = int(block) * ALIGN
-            header = parse_header(data[at : at + HEADER_BYTES], segment.number, segment.seed)
-            proof = max(proof, header.lineage.durable if header else 0)
-    return proof
 
 
 class SegmentLog:
@@ -136,34 +78,9 @@ class SegmentLog:
     def _scan(self, path: str, number: int) -> Scanned:
         file = self._disk.open(path)
         try:
-            size = file.size()
-            segment = Segment(path, number, *self._header(file, path, number), size)
-            reader = RecordReader(file, number, segment.seed, size)
-            entries = []
-            while (entry := reader.entry(segment.end)) is not None:
-                entries.append(entry)
-                segment.end += entry.header.length
-                segment.last = entry.header.number
-            return Scanned(segment, entries, _proof(file, segment))
+            return scan_segment(file, path, number, self._epoch)
         finally:
             file.close()
-
-    def _header(self, file: File, path: str, number: int) -> tuple[int, int]:
-        head = file.pread(_HEADER.size, 0)
-        if len(head) == _HEADER.size:
-            magic, version, _, own, nonce, epoch, follows, crc = _HEADER.unpack(head)
-            fields = (magic, version, own, epoch)
-            if crc == zlib.crc32(head[:-4]) and fields == (
-                SEGMENT_MAGIC,
-                _VERSION,
-                number,
-                self._epoch,
-            ):
-                return nonce, follows
-        raise StoreCorrupt(
-            f"{path}: the segment's header (offset 0) is damaged or belongs to another store; "
-            "see docs/store.md, 'When the store is damaged'"
-        )
 
     def adopt(self, segments: list[Segment], last: int, durable: int) -> None:
         """Continue after these segments; `last` is the newest beat in use.
@@ -255,12 +172,11 @@ class SegmentLog:
             try:
                 if not reuse:
                     self._allocate(file, made, size, ALIGN + length)
-                segment = Segment(path, self._next_number, nonce, self.last, file.size())
-                head = _HEADER.pack(
-                    SEGMENT_MAGIC, _VERSION, 0, self._next_number, nonce, self._epoch, self.last, 0
+                segment = Segment(
+                    path, self._next_number, seed_of_nonce(nonce), self.last, file.size()
                 )
-                crc = struct.pack("<I", zlib.crc32(head[:-4]))
-                file.pwritev([head[:-4] + crc + bytes(ALIGN - _HEADER.size)], 0)
+                head = pack_header(self._next_number, nonce, self._epoch, self.last)
+                file.pwritev([head + bytes(ALIGN - len(head))], 0)
                 file.sync()
                 self.syncs += 1
             finally:

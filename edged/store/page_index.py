@@ -73,6 +73,7 @@ class PageIndex:
         self._lock = threading.Lock()
         self._acked = dict(acked)
         self._queues: dict[Route, deque[PendingPage]] = {}
+        self._newest = dict(acked)
         self.bytes = 0
         self.pages = 0
 
@@ -86,6 +87,7 @@ class PageIndex:
         with self._lock:
             for e in entries:
                 route = (e.key.stream, e.key.partition)
+                self._newest[route] = max(e.key.seq, self._newest.get(route, 0))
                 queue = self._queues.setdefault(route, deque())
                 newest = queue[-1].key.seq if queue else self._acked.get(route, 0)
                 if e.key.seq <= newest:
@@ -98,6 +100,42 @@ class PageIndex:
                 self.pages += 1
                 refs.append(place.ref())
         return refs
+
+    def seen(self, keys: Iterable[PageKey]) -> None:
+        """Note numbers of pages that are lost."""
+        with self._lock:
+            for key in keys:
+                route = (key.stream, key.partition)
+                self._newest[route] = max(key.seq, self._newest.get(route, 0))
+
+    def drop(self, place: PendingPage) -> bool:
+        """Drop one page, which is lost; False: it is no longer pending."""
+        with self._lock:
+            queue = self._queues.get((place.key.stream, place.key.partition), deque())
+            if place.holder.places.get(place.key) is not place:
+                return False
+            queue.remove(place)
+            del place.holder.places[place.key]
+            self.bytes -= place.length
+            self.pages -= 1
+        return True
+
+    def first(self, stream: str, partition: int) -> PendingPage | None:
+        """The first pending page of a partition."""
+        with self._lock:
+            queue = self._queues.get((stream, partition))
+            return queue[0] if queue else None
+
+    def missing(self, stream: str, partition: int, last: int) -> list[tuple[int, int]]:
+        """The ranges of numbers up to `last` that are neither acked nor pending."""
+        with self._lock:
+            route = (stream, partition)
+            at, found = self._acked.get(route, 0) + 1, []
+            for place in self._queues.get(route, ()):
+                if place.key.seq > at:
+                    found.append((at, place.key.seq - 1))
+                at = place.key.seq + 1
+            return [*found, (at, last)] if at <= last else found
 
     def ack(self, stream: str, partition: int, seq: int) -> tuple[list[Holder], list[int]]:
         """Drop everything up to `seq`: the centre has it, or it is given up.  Returns the holders
@@ -159,6 +197,11 @@ class PageIndex:
         """All pending pages in (stream, partition, seq) order."""
         with self._lock:
             return [p.ref() for route in sorted(self._queues) for p in self._queues[route]]
+
+    def newest(self) -> dict[Route, int]:
+        """The highest number of each (stream, partition) that was seen."""
+        with self._lock:
+            return dict(self._newest)
 
     def high_water(self) -> dict[Route, int]:
         """The highest acked sequence number of each (stream, partition)."""

@@ -33,8 +33,8 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -54,6 +54,25 @@ _PAGE = struct.Struct("<QQII64s")
 _ZEROS = bytes(ALIGN)
 
 
+@dataclass(frozen=True)
+class Hole:
+    """Durable beats that damage took from the log, with their numbers and pages."""
+
+    after: int
+    """The newest beat before them."""
+    before: int
+    """The first beat behind them; there may be none between the two, where only a snapshot is
+    lost."""
+    pages: tuple[PageKey, ...] = ()
+    """Pages of these beats that are whole; they are delivered."""
+    next_pages: Mapping[tuple[str, int], int] = field(default_factory=dict)
+    """The number of the first page behind the hole, of each (stream, partition) that has one."""
+    unknown_pages: int = 0
+    """Upper bound of the pages in the hole that are not in `pages`."""
+    text: str = ""
+    """File, offset and what is damaged."""
+
+
 @dataclass
 class BeatRecord:
     """One beat in the log.  `number` grows from record to record."""
@@ -64,6 +83,10 @@ class BeatRecord:
     inputs: list[Buffer] = field(default_factory=list)
     """The rows received; recovery returns each as a writable uint8 array."""
     pages: list[SealedPage] = field(default_factory=list)
+    lost: tuple[PageKey, ...] = ()
+    """Pages of a record read back whose bytes are damaged; they are not in `pages`."""
+    hole: Hole | None = None
+    """What is lost before a record that recovery returns; None: nothing."""
 
 
 @dataclass(frozen=True)
@@ -106,6 +129,8 @@ class RecordEntry:
     header: RecordHeader
     offset: int
     pages: tuple[PageEntry, ...]
+    lost: tuple[PageEntry, ...] = ()
+    """Pages whose bytes are damaged; they are not in `pages`."""
 
 
 def padding(length: int, to: int = 8) -> int:
@@ -207,6 +232,11 @@ def parse_header(data: bytes | memoryview, segment: int, seed: int) -> RecordHea
     return RecordHeader(beat, lineage, length, inputs, pages, crc)
 
 
+def own_checksum(data: bytes) -> int:
+    """The checksum that a header in `data[:72]` claims to have."""
+    return int.from_bytes(data[HEADER_BYTES - 4 : HEADER_BYTES], "little")
+
+
 class RecordReader:
     """Reads and checks records of one segment through one reused buffer."""
 
@@ -214,8 +244,10 @@ class RecordReader:
         self._file, self._segment, self._seed, self._size = file, segment, seed, size
         self._buffer = bytearray(1 << 16)
 
-    def entry(self, offset: int) -> RecordEntry | None:
-        """The record at `offset`, every byte of it checked; None if there is no valid one."""
+    def entry(self, offset: int, wounded: bool = False) -> RecordEntry | None:
+        """The record at `offset`, every byte of it checked; None if there is no valid one.
+
+        With `wounded` one whose pages are damaged counts, if all else is whole."""
         header = self._header(offset)
         if header is None:
             return None
@@ -224,7 +256,8 @@ class RecordReader:
         with memoryview(self._buffer)[: header.length] as view:
             if self._file.preadinto(view, offset) < header.length:
                 return None
-            return self._check(header, view, offset)
+            found = self._check(header, view, offset)
+            return found if found is None or wounded or not found.lost else None
 
     def record(self, entry: RecordEntry) -> BeatRecord | None:
         """The record of `entry` in memory of its own; None if it is no longer valid."""
@@ -233,7 +266,8 @@ class RecordReader:
         if self._file.preadinto(view, entry.offset) < entry.header.length:
             return None
         header = parse_header(view, self._segment, self._seed)
-        if header is None or self._check(header, view, entry.offset) is None:
+        checked = None if header is None else self._check(header, view, entry.offset)
+        if checked is None or checked.pages != entry.pages:
             return None
         lengths = _lengths(entry.header, view)
         at = _body(entry.header)
@@ -247,7 +281,8 @@ class RecordReader:
         for page in entry.pages:
             start = page.offset - entry.offset
             pages.append(SealedPage(page.key, bytes(view[start : start + page.length])))
-        return BeatRecord(entry.header.number, facts, inputs, pages)
+        lost = tuple(page.key for page in entry.lost)
+        return BeatRecord(entry.header.number, facts, inputs, pages, lost)
 
     def _header(self, offset: int) -> RecordHeader | None:
         if offset + HEADER_BYTES > self._size:
@@ -269,12 +304,12 @@ class RecordReader:
         ):
             return None
         start = HEADER_BYTES + 8 * len(lengths)
-        pages = unpack_pages(view, start, header.pages, pages_at)
-        for page in pages:
-            if zlib.crc32(view[page.offset : page.offset + page.length]) != page.crc:
-                return None
-        moved = (PageEntry(p.key, p.offset + offset, p.length, p.crc) for p in pages)
-        return RecordEntry(header, offset, tuple(moved))
+        pages, lost = list[PageEntry](), list[PageEntry]()
+        for page in unpack_pages(view, start, header.pages, pages_at):
+            whole = zlib.crc32(view[page.offset : page.offset + page.length]) == page.crc
+            moved = replace(page, offset=page.offset + offset)
+            (pages if whole else lost).append(moved)
+        return RecordEntry(header, offset, tuple(pages), tuple(lost))
 
 
 def _body(header: RecordHeader) -> int:

@@ -1,4 +1,4 @@
-"""Recovery: the pure rules that decide which scanned records are valid after a crash.
+"""Recovery: the pure rules that decide which scanned records are valid after a crash or damage.
 
 Records form a chain: each names the beat of the record before it (`previous`) and the newest beat
 that was durable when it was written (`durable`).  `base` is the beat of the snapshot in use.
@@ -8,25 +8,23 @@ that was durable when it was written (`durable`).  `base` is the beat of the sna
    tail.  A copy made by a restart replaces only the record that it copies, because the restart may
    have died before it copied the next one.
 3. A record whose `previous` is newer reveals a hole.  A hole that ends at or below `base` is left
-   by retired segments.  If `durable` reaches into the hole, durable beats are lost: StoreCorrupt.
-   Otherwise the hole was never durable (commits without fdatasync, lost in a power cut), and the
-   records after it are dropped.
+   by retired segments.  If `durable` reaches into the hole, durable beats are lost: the record is
+   behind a hole (`Linked.after`).  Otherwise the beats were never durable (commits without
+   fdatasync, lost in a power cut), and the records after them are dropped.
 4. A record after the first invalid one of its segment may prove that one durable (`durable` reaches
-   it): StoreCorrupt.  Without such proof the invalid record is the torn tail.
-5. The chain must reach the beat of every newer, damaged snapshot.  A record written on top of a
-   snapshot needs that snapshot or a newer one, unless the records lead to it from an older one.
+   it): it is damaged.  Without such proof the invalid record is the torn tail.
+5. A record written on top of a snapshot needs that snapshot or a newer one, unless the records lead
+   to it from an older one.  Otherwise it is behind a hole: the state before it is lost.
+6. Durable beats behind the chain's end, known from a damaged snapshot or a `durable`, are a hole.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from edged.errors import StoreCorrupt
-from edged.store.log import Scanned, Segment
 from edged.store.records import RecordEntry
-
-_ADVICE = "nothing was changed; see docs/store.md, 'When the store is damaged'"
+from edged.store.segments import Scanned, Segment
 
 
 @dataclass(frozen=True)
@@ -35,6 +33,8 @@ class Linked:
 
     segment: Segment
     entry: RecordEntry
+    after: int | None = None
+    """Where durable beats before it are lost: the newest beat before those."""
 
     @property
     def number(self) -> int:
@@ -43,20 +43,15 @@ class Linked:
 
 
 def link(scanned: Sequence[Scanned], base: int, based: bool) -> list[Linked]:
-    """The chain of records, oldest first.  Raises StoreCorrupt, naming file and offset.
+    """The chain of records, oldest first.
 
     `based`: there is a snapshot at `base`; without one `base` is 0.
     """
     chain: list[Linked] = []
     for part in scanned:
+        proof = part.proof if part.regions else 0
         for entry in part.entries:
-            _extend(chain, part.segment, entry, base, based)
-        newest = part.entries[-1].header.number if part.entries else part.segment.follows
-        if part.proof > newest:
-            raise StoreCorrupt(
-                f"{part.segment.path}: the record at offset {part.segment.end} (the one after beat "
-                f"{newest}) is damaged though it was durable; {_ADVICE}"
-            )
+            _extend(chain, Linked(part.segment, entry), proof, base, based)
     return chain
 
 
@@ -64,37 +59,30 @@ def _newest(chain: Sequence[Linked]) -> int:
     return chain[-1].number if chain else 0
 
 
-def _extend(
-    chain: list[Linked], segment: Segment, entry: RecordEntry, base: int, based: bool
-) -> None:
-    header, lineage = entry.header, entry.header.lineage
+def _extend(chain: list[Linked], found: Linked, proof: int, base: int, based: bool) -> None:
+    """Add a record; `proof` is the largest `durable` that its segment proves."""
+    header, lineage = found.entry.header, found.entry.header.lineage
     if lineage.copy:
         for i in range(len(chain) - 1, -1, -1):
             if chain[i].number == header.number:
-                chain[i] = Linked(segment, entry)
+                chain[i] = replace(found, after=chain[i].after)
                 return
     while chain and chain[-1].number > lineage.previous:
         chain.pop()
-    newest = _newest(chain)
+    newest, after = _newest(chain), None
     if lineage.previous != newest:
-        retired = not chain or segment.number > chain[-1].segment.number + 1
+        retired = not chain or found.segment.number > chain[-1].segment.number + 1
         below = lineage.previous <= base
-        if not (below and retired) and lineage.durable > (newest if below else max(newest, base)):
-            raise StoreCorrupt(
-                f"{segment.path}: the record of beat {header.number} at offset {entry.offset} "
-                f"follows beat {lineage.previous}, but the log before it ends at beat {newest} and "
-                f"the snapshot at {base}: beats that were durable are gone; {_ADVICE}"
-            )
-        if not below:
+        known = newest if below else max(newest, base)
+        if not (below and retired) and max(lineage.durable, proof) > known:
+            after = known
+        elif not below:
             return
-    reached = max(base, lineage.previous) + 1 if based else 0
-    if header.number > base and lineage.snapshots > reached:
-        raise StoreCorrupt(
-            f"{segment.path}: the record of beat {header.number} at offset {entry.offset} builds "
-            f"on the snapshot of beat {lineage.snapshots - 1}, which is missing or damaged; "
-            f"{_ADVICE}"
-        )
-    chain.append(Linked(segment, entry))
+    led = based or any(x.after is not None for x in chain)
+    reached = max(base, lineage.previous) + 1 if led else 0
+    if after is None and header.number > base and lineage.snapshots > reached:
+        after = max(newest, base)
+    chain.append(replace(found, after=after))
 
 
 def unproven(chain: Sequence[Linked], base: int) -> list[Linked]:
@@ -107,11 +95,13 @@ def unproven(chain: Sequence[Linked], base: int) -> list[Linked]:
     return [x for x in chain if x.number > proven]
 
 
-def check_reach(chain: Sequence[Linked], base: int, damaged: dict[int, str]) -> None:
-    """Check rule 5.  `damaged` maps the beats of damaged snapshots to their problems."""
+def lost_end(
+    scanned: Sequence[Scanned], chain: Sequence[Linked], base: int, snapshots: Sequence[int]
+) -> tuple[int, int] | None:
+    """The hole behind the chain, as `after` and `before`; None without one.
+
+    `snapshots` are the beats of damaged snapshots.
+    """
     reached = max(base, _newest(chain))
-    for beat, problem in damaged.items():
-        if beat > reached:
-            raise StoreCorrupt(
-                f"{problem}; the log and older snapshots reach only beat {reached}; {_ADVICE}"
-            )
+    known = max([0, *snapshots, *(part.proof for part in scanned if part.regions)])
+    return (reached, known + 1) if known > reached else None

@@ -42,17 +42,17 @@ class ShelfFiles:
 
     def read(self, key: ShelfKey) -> Snapshot:
         """A file's contents.  Raises StoreCorrupt where it is missing or damaged."""
-        path = f"{self._directory}/{_name(key)}"
-        problem = "it is missing"
+        path, problem = self.path(key), "it is missing"
         if self._disk.exists(path):
             try:
                 return read_snapshot(self._disk, path, self._epoch)
             except Damaged as damage:
                 problem = f"damaged: {damage}"
-        raise StoreCorrupt(
-            f"{path}: {problem}, though job {key[0]} is kept there; see docs/store.md, 'When the"
-            " store is damaged'"
-        )
+        raise StoreCorrupt(f"{path}: {problem}, though job {key[0]} is kept there")
+
+    def path(self, key: ShelfKey) -> str:
+        """A file's path."""
+        return f"{self._directory}/{_name(key)}"
 
     def keep(self, keys: Set[ShelfKey]) -> None:
         """Delete all other files, durably."""

@@ -7,12 +7,14 @@ stays as a spare that the next snapshot overwrites, which costs much less than a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 from edged.platform.disk import Disk
 from edged.store import snapshots
-from edged.store.snapshots import Array, Snapshot
+from edged.store.salvage import Salvage
+from edged.store.snapshots import Array, Damaged, Snapshot
 
 
 @dataclass
@@ -74,9 +76,8 @@ class SnapshotFiles:
                 if found is None:
                     try:
                         found = snapshots.read_snapshot(self._disk, path, self._epoch)
-                    except snapshots.Damaged as problem:
-                        damaged[beat] = f"{path}: damaged: {problem}"
-                        continue
+                    except Damaged as problem:
+                        damaged[beat] = str(problem)
                 file = self._disk.open(path)
                 self._sizes[beat] = file.size()
                 file.close()
@@ -84,11 +85,25 @@ class SnapshotFiles:
         self.beat = found.beat if found else 0
         return found, damaged
 
-    def set_aside(self, damaged: Mapping[int, str], directory: str) -> None:
-        """Move damaged snapshots to `directory` for inspection."""
-        for beat in damaged:
-            old = snapshots.path_of(self._directory, beat)
-            self._disk.rename(old, snapshots.path_of(directory, beat))
+    def newest_partly(self, damaged: Iterable[int]) -> Snapshot | None:
+        """The newest of damaged snapshots whose facts are whole, without its damaged arrays."""
+        for beat in sorted(damaged, reverse=True):
+            path = snapshots.path_of(self._directory, beat)
+            with suppress(Damaged):
+                found = snapshots.read_snapshot(self._disk, path, self._epoch, partly=True)
+                self.beat = max(self.beat, beat)
+                return found
+        return None
+
+    def set_aside(self, beat: int, problem: str, salvage: Salvage) -> None:
+        """Move a damaged snapshot out of the way: nothing needs it."""
+        salvage.move(snapshots.path_of(self._directory, beat), "snapshot", problem)
+        del self._sizes[beat]
+
+    def report(self, beat: int, problem: str, lost: str, salvage: Salvage) -> None:
+        """Record a damaged snapshot, which stays until a newer one is durable."""
+        path = snapshots.path_of(self._directory, beat)
+        salvage.add(path, 0, self._sizes[beat], "snapshot", problem, lost)
 
     def begin(self, beat: int, log_bytes: int) -> SnapshotTask:
         """A task for the snapshot after `beat`, which replaces `log_bytes` of the log."""

@@ -39,6 +39,8 @@ class Snapshot:
     beat: int
     facts: bytes
     arrays: dict[str, Array] = field(default_factory=dict)
+    missing: frozenset[str] = frozenset()
+    """Arrays that are damaged and left out."""
 
 
 class Damaged(Exception):
@@ -82,18 +84,18 @@ def write_snapshot(
     return sum(len(b) for b in buffers)
 
 
-def read_snapshot(disk: Disk, path: str, epoch: int) -> Snapshot:
-    """Read and check a snapshot.  Raises Damaged."""
+def read_snapshot(disk: Disk, path: str, epoch: int, partly: bool = False) -> Snapshot:
+    """Read and check a snapshot.  Raises Damaged; with `partly` damaged arrays are left out."""
     file = disk.open(path)
     try:
-        return _read(file, epoch)
+        return _read(file, epoch, partly)
     except (ValueError, KeyError, TypeError) as problem:
         raise Damaged(f"its table does not parse ({problem})") from problem
     finally:
         file.close()
 
 
-def _read(file: File, epoch: int) -> Snapshot:
+def _read(file: File, epoch: int, partly: bool) -> Snapshot:
     size = file.size()
     head = file.pread(_HEADER.size, 0)
     if len(head) < _HEADER.size:
@@ -110,21 +112,32 @@ def _read(file: File, epoch: int) -> Snapshot:
     at += facts_bytes + -facts_bytes % _PAD
     if crc != zlib.crc32(facts, zlib.crc32(text, zlib.crc32(head[:-4]))):
         raise Damaged("its header, table or facts do not match their checksum")
-    arrays = {}
+    arrays, missing = {}, set()
     for row in json.loads(text):
-        array = _array(file, at, row, size)
-        arrays[str(row["name"])] = array
-        at += array.nbytes + -array.nbytes % _PAD
-    return Snapshot(beat, facts, arrays)
+        name = str(row["name"])
+        dtype, length = _extent(row)
+        try:
+            arrays[name] = _array(file, at, row, dtype, length, size)
+        except Damaged:
+            if not partly:
+                raise
+            missing.add(name)
+        at += length + -length % _PAD
+    return Snapshot(beat, facts, arrays, frozenset(missing))
 
 
-def _array(file: File, at: int, row: dict[str, Any], size: int) -> Array:
+def _extent(row: dict[str, Any]) -> tuple[np.dtype[Any], int]:
+    """An array's dtype and its length in bytes."""
     descr = row["dtype"]
     if isinstance(descr, list):
         descr = _tuples(descr)
     dtype = np.lib.format.descr_to_dtype(descr)
-    count = int(np.prod(row["shape"], dtype=np.int64))
-    length = count * dtype.itemsize
+    return dtype, int(np.prod(row["shape"], dtype=np.int64)) * dtype.itemsize
+
+
+def _array(
+    file: File, at: int, row: dict[str, Any], dtype: np.dtype[Any], length: int, size: int
+) -> Array:
     if at + length > size:
         raise Damaged(f"array {row['name']!r} is cut off")
     data: npt.NDArray[np.uint8] = np.empty(length, np.uint8)

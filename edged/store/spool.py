@@ -13,11 +13,11 @@ import struct
 import zlib
 from collections.abc import Container, Sequence
 
-from edged.errors import StoreCorrupt
 from edged.platform.disk import Buffer, Disk, File
 from edged.store.errors import StoreFull, no_room
 from edged.store.page_index import Holder, PendingPage
 from edged.store.records import PAGE_ENTRY_BYTES, PageEntry, pack_page, padding, unpack_pages
+from edged.store.salvage import Salvage, carve
 
 _MAGIC = 0x50676445
 _VERSION = 1
@@ -30,6 +30,14 @@ class SpoolFile(Holder):
     def __init__(self, path: str, size: int) -> None:
         super().__init__(path)
         self.size = size
+
+
+class DamagedPage(Exception):
+    """A page's bytes are not those that were written."""
+
+    def __init__(self, place: PendingPage) -> None:
+        super().__init__(f"{place.holder.path}: page {place.key} at offset {place.offset}")
+        self.place = place
 
 
 class Spool:
@@ -46,8 +54,9 @@ class Spool:
         """Bytes of all spool files."""
         return sum(f.size for f in list(self._files.values()))
 
-    def scan(self) -> list[tuple[SpoolFile, tuple[PageEntry, ...]]]:
-        """The content of the files, oldest first.  Incomplete files are deleted."""
+    def scan(self, salvage: Salvage) -> list[tuple[SpoolFile, tuple[PageEntry, ...]]]:
+        """The content of the files, oldest first.  Incomplete files are deleted.  One whose table
+        is damaged is written again with the pages that are whole."""
         found = []
         for name in self._disk.listdir(self._directory):
             path = f"{self._directory}/{name}"
@@ -55,31 +64,57 @@ class Spool:
                 self._disk.unlink(path)
             elif name.endswith(".pages") and name[:-6].isdigit():
                 self._next = int(name[:-6]) + 1
-                found.append(self._scan(path, int(name[:-6])))
+                pages = self._read(path)
+                if pages is None:
+                    pages = self._write_again(path, salvage)
+                if pages is not None:
+                    found.append((self._files[path], pages))
         return found
 
-    def _scan(self, path: str, number: int) -> tuple[SpoolFile, tuple[PageEntry, ...]]:
+    def _read(self, path: str) -> tuple[PageEntry, ...] | None:
+        """The table of a file; None where it is damaged."""
+        number = _number(path)
         file = self._disk.open(path)
         try:
             size = file.size()
             head = file.pread(_HEADER.size, 0)
-            if len(head) == _HEADER.size:
-                magic, version, _, own, epoch, count, crc = _HEADER.unpack(head)
-                start = _HEADER.size + count * PAGE_ENTRY_BYTES
-                fields = (magic, version, own, epoch)
-                if fields == (_MAGIC, _VERSION, number, self._epoch) and start <= size:
-                    table = file.pread(count * PAGE_ENTRY_BYTES, _HEADER.size)
-                    if crc == zlib.crc32(table, zlib.crc32(head[:-4])):
-                        pages = unpack_pages(memoryview(table), 0, count, start)
-                        if not pages or pages[-1].offset + pages[-1].length <= size:
-                            self._files[path] = spool = SpoolFile(path, size)
-                            return spool, pages
+            if len(head) < _HEADER.size:
+                return None
+            magic, version, _, own, epoch, count, crc = _HEADER.unpack(head)
+            start = _HEADER.size + count * PAGE_ENTRY_BYTES
+            if (magic, version, own, epoch) != (_MAGIC, _VERSION, number, self._epoch):
+                return None
+            if start > size:
+                return None
+            table = file.pread(count * PAGE_ENTRY_BYTES, _HEADER.size)
+            if crc != zlib.crc32(table, zlib.crc32(head[:-4])):
+                return None
+            pages = unpack_pages(memoryview(table), 0, count, start)
+            if pages and pages[-1].offset + pages[-1].length > size:
+                pages = tuple(p for p in pages if p.offset + p.length <= size)
+            self._files[path] = SpoolFile(path, size)
+            return pages
         finally:
             file.close()
-        raise StoreCorrupt(
-            f"{path}: the table of a spool file (offset 0) is damaged or belongs to another store; "
-            "see docs/store.md, 'When the store is damaged'"
-        )
+
+    def _write_again(self, path: str, salvage: Salvage) -> tuple[PageEntry, ...] | None:
+        """Replace a file by one with the whole pages that are in it; None: there are none."""
+        file = self._disk.open(path)
+        try:
+            size = file.size()
+            found = carve(file, 0, size, self._epoch)
+        finally:
+            file.close()
+        found = list({page.key: page for page in found}.values())
+        problem, kind = "its table is damaged, or belongs to another store", "spool file"
+        if not found:
+            salvage.move(path, kind, problem, "its pages")
+            return None
+        salvage.add(path, 0, found[0].offset, kind, problem, "pages that are not whole in it")
+        holder = Holder(path)
+        places = [PendingPage(p.key, holder, p.offset, p.length, p.crc, 0) for p in found]
+        self._write(places, _number(path))
+        return self._read(path)
 
     def files(self) -> list[SpoolFile]:
         """All files, oldest first."""
@@ -92,7 +127,7 @@ class Spool:
 
         The pages of the streams `apart` are in files of their own, so that giving them up frees
         space.
-        Raises StoreFull, leaving nothing behind, and StoreCorrupt for a damaged page.
+        Raises StoreFull, leaving nothing behind, and DamagedPage.
         """
         written = []
         some = [place for place in places if place.key.stream in apart]
@@ -100,8 +135,8 @@ class Spool:
         for group in _groups(others, self._file_bytes) + _groups(some, self._file_bytes):
             try:
                 with no_room(f"{self._directory}: no room for pages that leave the log"):
-                    written.append(self._write(group))
-            except StoreFull:
+                    written.append(self._write(group, self._next))
+            except (StoreFull, DamagedPage):
                 for spool, _ in written:
                     self.delete(spool)
                 raise
@@ -109,8 +144,10 @@ class Spool:
             self._disk.sync_directory(self._directory)
         return written
 
-    def _write(self, places: Sequence[PendingPage]) -> tuple[SpoolFile, list[PageEntry]]:
-        number, path = self._next, f"{self._directory}/{self._next:016d}.pages"
+    def _write(
+        self, places: Sequence[PendingPage], number: int
+    ) -> tuple[SpoolFile, list[PageEntry]]:
+        path = f"{self._directory}/{number:016d}.pages"
         table = b"".join(pack_page(p.key, p.length, p.crc) for p in places)
         head = _HEADER.pack(_MAGIC, _VERSION, 0, number, self._epoch, len(places), 0)[:-4]
         crc = zlib.crc32(table, zlib.crc32(head))
@@ -123,13 +160,13 @@ class Spool:
             file.pwritev([head + struct.pack("<I", crc) + table], 0)
             self._copy(file, places, entries)
             file.sync()
-        except OSError:
+        except (OSError, DamagedPage):
             self._disk.unlink(path + ".tmp")
             raise
         finally:
             file.close()
         self._disk.rename(path + ".tmp", path)
-        self._next += 1
+        self._next = max(self._next, number + 1)
         self._files[path] = spool = SpoolFile(path, size)
         return spool, entries
 
@@ -144,10 +181,7 @@ class Spool:
                     opened[source] = self._disk.open(source)
                 data = opened[source].pread(place.length, place.offset)
                 if zlib.crc32(data) != place.crc:
-                    raise StoreCorrupt(
-                        f"{source}: page {place.key} at offset {place.offset} is damaged; "
-                        "see docs/store.md, 'When the store is damaged'"
-                    )
+                    raise DamagedPage(place)
                 buffers: list[Buffer] = [data, bytes(padding(len(data)))]
                 file.pwritev(buffers if entry is not entries[-1] else buffers[:1], entry.offset)
         finally:
@@ -158,6 +192,10 @@ class Spool:
         """Delete a file whose pages are all acked."""
         if self._files.pop(spool.path, None) is not None:
             self._disk.unlink(spool.path)
+
+
+def _number(path: str) -> int:
+    return int(path.rpartition("/")[2][: -len(".pages")])
 
 
 def _groups(places: Sequence[PendingPage], bytes_max: int) -> list[list[PendingPage]]:

@@ -10,7 +10,7 @@
     STORE/shelf/        jobs that cannot be loaded (edged/store/shelf_files.py)
     STORE/acks          acked sequence numbers: JSON, a hint that may be stale or missing
     STORE/gaps          what was lost for good (edged/store/gaps.py)
-    STORE/quarantine/   damaged files that were not needed, kept for inspection
+    STORE/quarantine/   damaged bytes, kept for inspection (edged/store/salvage.py)
 
 Invariants, besides those of the parts:
 
@@ -23,7 +23,9 @@ Invariants, besides those of the parts:
 4. StoreFull is raised before anything valid is written, and the store stays usable.  A full disk is
    not a failed one; only a sync that reports it falls under point 3, because the written data is
    unproven then.
-5. `open` changes only `session` before it has verified that the store is whole.
+5. `open` succeeds past damage (edged/store/salvage.py).  What damage takes is in `salvaged`, and
+   once `recover` and the caller's replay are through, in `gaps`.  A damaged file is not removed
+   before everything behind it is durable elsewhere.
 
 `commit`, `snapshot` and its parts belong to one thread, except `SnapshotTask.write`, which may run
 beside commits.  `acked`, `pending` and the figures are safe on other threads at the same time.
@@ -32,28 +34,32 @@ beside commits.  `acked`, `pending` and the figures are safe on other threads at
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from contextlib import contextmanager
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from edged.errors import StoreCorrupt, StoreError, StoreFailed
-from edged.pages.header import HEADER_BYTES, SEALED_AT_OFFSET
 from edged.platform.disk import Disk, File, SystemDisk
-from edged.store import identity, migration, recovery
+from edged.store import identity, migration
 from edged.store.acks import read_acks, write_acks
-from edged.store.dropped_pages import gaps_of
+from edged.store.adoption import Adoption
 from edged.store.errors import StoreFull, no_room
-from edged.store.gaps import Gap, GapLog
+from edged.store.gaps import Gap, GapLog, OnGap
 from edged.store.lock import take_lock
-from edged.store.log import Segment, SegmentLog
-from edged.store.page_index import Holder, PageIndex, PageRef
-from edged.store.records import ALIGN, BeatRecord, Encoded, PageEntry, RecordEntry
+from edged.store.log import SegmentLog
+from edged.store.page_index import PageIndex, PageRef
+from edged.store.records import ALIGN, BeatRecord, Encoded, Hole, RecordEntry
 from edged.store.recovery import Linked
+from edged.store.salvage import OnSalvaged, Salvage, Salvaged
+from edged.store.segments import Segment
 from edged.store.shelf_files import ShelfFiles, ShelfKey
 from edged.store.snapshot_files import SnapshotFiles, SnapshotTask
 from edged.store.snapshots import Array, Snapshot
 from edged.store.spool import Spool, SpoolFile
+from edged.store.starting_point import StartingPoint, find_start
+from edged.store.waiting_pages import WaitingPages
 
 SEGMENT_BYTES = 64 << 20
 _DIRECTORIES = ("log", "snapshots", "spool", "shelf", "quarantine")
@@ -70,6 +76,8 @@ class Recovery:
 
     snapshot: Snapshot | None
     records: Iterator[BeatRecord]
+    end: Hole | None = None
+    """Durable beats behind the last record that are lost."""
 
 
 class Store:
@@ -78,8 +86,6 @@ class Store:
     device_epoch: int
     session: tuple[int, int]
     gaps: GapLog
-    apart: Set[str] = frozenset()
-    """Streams whose pages a full store gives up: the spool keeps them in files of their own."""
     migrated: tuple[int, int] | None
     """The format that was found and the present one, where this opening migrated the store."""
 
@@ -88,8 +94,10 @@ class Store:
         self._segment_bytes = segment_bytes
         self._lock: File | None = None
         self._failed = ""
-        self._recovered: Snapshot | None = None
+        self._start_at: StartingPoint | None = None
         self._replay: list[Linked] = []
+        self._salvage = Salvage(disk, path)
+        self._acks_lock = threading.Lock()
         self.log_bytes_since_snapshot = 0
         """Bytes of the log's records that a restart would replay."""
 
@@ -108,7 +116,7 @@ class Store:
         """Open the store in directory `path`, or create one there.  One of an earlier format is
         migrated (`edged.store.migration`), and `tell` hears each step.
 
-        Raises StoreBusy if it is in use, StoreCorrupt if durable data is damaged, StoreError for
+        Raises StoreBusy if it is in use, StoreCorrupt if its identity is damaged, StoreError for
         an unknown format, StoreFailed if the disk fails, StoreFull if there is no room for a new
         store or for a copy of the log's end.  After StoreFull the call may be repeated later;
         nothing is lost.
@@ -164,13 +172,20 @@ class Store:
         self.session = identity.next_session(disk, f"{self._path}/session", self.device_epoch)
         disk.sync_directory(self._path)
         self._log = SegmentLog(disk, f"{self._path}/log", self.device_epoch, self._segment_bytes)
-        spool = f"{self._path}/spool"
-        self._spool = Spool(disk, spool, self.device_epoch, self._segment_bytes)
-        acks = f"{self._path}/acks"
-        self._index = PageIndex(read_acks(disk, acks, self.device_epoch))
+        spool = Spool(disk, f"{self._path}/spool", self.device_epoch, self._segment_bytes)
+        acked, self._hint = read_acks(disk, f"{self._path}/acks", self.device_epoch)
+        self._index = PageIndex(acked)
         self.gaps = GapLog(disk, f"{self._path}/gaps", self.device_epoch)
         self._snapshots = SnapshotFiles(disk, f"{self._path}/snapshots", self.device_epoch)
         self._shelf = ShelfFiles(disk, f"{self._path}/shelf", self.device_epoch)
+        self._waiting = WaitingPages(
+            disk, self._log, spool, self._index, self._snapshots, self.gaps, self._salvage
+        )
+        self._spool = spool
+        if self.gaps.damaged:
+            lost = "the record of earlier gaps"
+            self._salvage.add(f"{self._path}/gaps", 0, -1, "gaps", "damaged", lost)
+            self.gaps.write()
         self._recover()
 
     def _create(self, known: str) -> None:
@@ -184,67 +199,66 @@ class Store:
         self._disk.sync_directory(str(Path(self._path).parent))
 
     def _recover(self) -> None:
-        snapshot, damaged = self._snapshots.scan()
-        base = snapshot.beat if snapshot else 0
-        scanned = self._log.scan()
-        chain = recovery.link(scanned, base, snapshot is not None)
-        recovery.check_reach(chain, base, damaged)
-        for holder, pages in self._spool.scan():
-            self._date(holder, pages)
-            self._index.add(holder, pages)
-            if not holder.places:
-                self._spool.delete(holder)
+        segment_bytes = self._segment_bytes
+        epoch, salvage = self.device_epoch, self._salvage
+        start = find_start(
+            self._log.scan(), self._snapshots, self._disk, epoch, segment_bytes, salvage
+        )
+        adoption = Adoption(self._disk, self._log, self._spool, self._index, salvage)
+        adoption.take_spool()
         self._shelf.scan()
-        self._snapshots.set_aside(damaged, f"{self._path}/quarantine")
-        self._log.snapshots = base + 1 if snapshot else 0
-        self._adopt([part.segment for part in scanned], chain, base)
-        self._recovered = snapshot
-
-    def _adopt(self, segments: list[Segment], chain: list[Linked], base: int) -> None:
-        tail = recovery.unproven(chain, base)
-        certain = chain[: len(chain) - len(tail)]
-        kept: dict[int, Segment] = {}
-        for x in certain:
-            kept[x.segment.number] = x.segment
-            x.segment.last = x.number
-            self._date(x.segment, x.entry.pages)
-            self._index.add(x.segment, x.entry.pages)
-        proven = max([0, *(x.entry.header.lineage.durable for x in chain)])
-        last = tail[0].entry.header.lineage.previous if tail else 0
-        last = certain[-1].number if certain else last
-        self._log.adopt([kept[n] for n in sorted(kept)], last, min(last, proven))
-        for i, x in enumerate(tail):
-            again = Encoded(self._log.read(x.segment, x.entry))
-            segment, entry = self._log.append(again, sync=i == len(tail) - 1, copy=True)
-            self._date(segment, entry.pages)
-            self._index.add(segment, entry.pages)
-            certain.append(Linked(segment, entry))
-        self._log.remove([s for s in segments if s.number not in kept])
-        self._replay = [x for x in certain if x.number > base]
+        self._log.snapshots = start.base + 1 if start.snapshot else 0
+        self._replay = adoption.take_log(start)
         self.log_bytes_since_snapshot = sum(x.entry.header.length for x in self._replay)
-
-    def _date(self, holder: Holder, pages: Sequence[PageEntry]) -> None:
-        """Date the pages of a file found at start: they wait since its first page was sealed."""
-        if holder.since_us or not pages or pages[0].length < HEADER_BYTES:
-            return
-        file = self._disk.open(holder.path)
-        try:
-            field = file.pread(8, pages[0].offset + SEALED_AT_OFFSET)
-        finally:
-            file.close()
-        holder.since_us = int.from_bytes(field, "little", signed=True)
+        self._start_at = start
 
     def recover(self) -> Recovery:
-        """The starting point.  Call it once, before the first commit."""
-        snapshot, self._recovered = self._recovered, None
-        replay, self._replay = self._replay, []
-        return Recovery(snapshot, self._read_back(replay))
+        """The starting point.  Call it once, before the first commit.
 
-    def _read_back(self, replay: list[Linked]) -> Iterator[BeatRecord]:
+        Where it has holes, the caller records in `gaps` what they took, and takes a snapshot with
+        `barrier` of a beat behind them before it commits.
+        """
+        start, self._start_at = self._start_at, None
+        assert start is not None
+        replay, self._replay = self._replay, []
+        holes = {beat: found.hole for beat, found in start.holes.items()}
+        return Recovery(start.snapshot, self._read_back(replay, holes), start.end)
+
+    def _read_back(self, replay: list[Linked], holes: Mapping[int, Hole]) -> Iterator[BeatRecord]:
         for x in replay:
             with self._latching(f"reading beat {x.number}"):
                 record = self._log.read(x.segment, x.entry)
+            record.hole = holes.get(x.number)
             yield record
+
+    @property
+    def salvaged(self) -> list[Salvaged]:
+        """The damage that was found and passed since the store was opened."""
+        return self._salvage.found
+
+    def listen(self, on_salvaged: OnSalvaged, on_gap: OnGap) -> None:
+        """Call these for all findings and gaps since the start, and for later ones on the thread of
+        the commits."""
+        self._salvage.listen(on_salvaged)
+        self.gaps.listen(on_gap)
+
+    def page_numbers(self) -> dict[tuple[str, int], int]:
+        """The highest page number of each (stream, partition) that the store knows of, whatever
+        became of the page."""
+        found = self._index.newest()
+        return {
+            route: max(found.get(route, 0), self._hint.get(route, 0))
+            for route in found.keys() | self._hint.keys()
+        }
+
+    def missing_pages(self, stream: str, partition: int, last: int) -> list[tuple[int, int]]:
+        """The ranges of page numbers up to `last` that are neither acked nor pending."""
+        return self._index.missing(stream, partition, last)
+
+    def record_gaps(self, gaps: Iterable[Gap]) -> None:
+        """Record losses durably.  Raises StoreFull."""
+        with self._latching("recording gaps"):
+            self._waiting.record(gaps)
 
     # -- beats ---------------------------------------------------------------------------------
 
@@ -266,7 +280,7 @@ class Store:
             try:
                 segment, entry = self._append(encoded, sync)
             except StoreFull:
-                self._retire(move=False)
+                self._waiting.retire(move=False)
                 self._log.drop_spares()
                 self._snapshots.drop_spare()
                 segment, entry = self._append(encoded, sync)
@@ -329,7 +343,7 @@ class Store:
             self._log.snapshots = task.beat + 1
             self.log_bytes_since_snapshot -= task.log_bytes
             self._write_acks()
-            moved = self._retire(move=True)
+            moved = self._waiting.retire(move=True)
             first = self._log.segments[0].follows if self._log.segments else self._log.last
             self._snapshots.forget(first, barrier)
         return moved
@@ -344,50 +358,19 @@ class Store:
         locations of other pages that moved.  No gaps: there is nothing to give up, or the disk has
         no room for the record of it.
         """
-        for holder in self._droppable():
-            pages = self._index.before([p for p in holder.places.values() if p.key.stream in jobs])
-            if not pages:
-                continue
+        for holder in self._waiting.droppable():
             with self._latching(f"dropping pages of {holder.path}"):
-                gaps = gaps_of(self._disk, pages, jobs, at_us)
                 try:
-                    with no_room(f"{self._path}: no room for the record of dropped pages"):
-                        self.gaps.add(gaps)
+                    gaps = self._waiting.give_up(holder, jobs, at_us)
                 except StoreFull:
                     return [], []
+            if gaps is None:
+                continue
             for gap in gaps:
                 self.acked(gap.stream, gap.partition or 0, gap.last)
             with self._latching(f"retiring {holder.path}"):
-                return gaps, self._retire(move=True)
+                return gaps, self._waiting.retire(move=True)
         return [], []
-
-    def _droppable(self) -> list[Holder]:
-        """The files whose pages may be given up, oldest first: those that no replay needs."""
-        retired = [s for s in self._log.sealed() if s.last <= self._snapshots.beat]
-        return [*self._spool.files(), *retired]
-
-    def _retire(self, move: bool) -> list[PageRef]:
-        """Retire the oldest segments that the snapshot covers.  With `move` their unacked pages go
-        to the spool first; without it the first segment with unacked pages ends the list."""
-        old: list[Segment] = []
-        for segment in self._log.sealed():
-            if segment.last > self._snapshots.beat or (segment.places and not move):
-                break
-            old.append(segment)
-        reusable = [s for s in old if not s.places]
-        places = self._index.places(old)
-        refs: list[PageRef] = []
-        try:
-            written = self._spool.write(places, self.apart)
-        except StoreFull:
-            return self._retire(move=False)
-        for spool, entries in written:
-            self._index.move(spool, entries, old)
-            refs += [PageRef(e.key, spool.path, e.offset, e.length) for e in entries]
-            if not spool.places:
-                self._spool.delete(spool)
-        self._log.retire(old, reusable)
-        return refs
 
     # -- shelved jobs --------------------------------------------------------------------------
 
@@ -399,7 +382,12 @@ class Store:
     def shelved(self, key: ShelfKey) -> Snapshot:
         """The contents of a shelf file.  Raises StoreCorrupt where it is missing or damaged."""
         with self._latching(f"reading the shelf of job {key[0]}"):
-            return self._shelf.read(key)
+            try:
+                return self._shelf.read(key)
+            except StoreCorrupt as damage:
+                lost = f"the state of job {key[0]}"
+                self._salvage.add(self._shelf.path(key), 0, -1, "shelf file", str(damage), lost)
+                raise
 
     def keep_shelved(self, keys: Set[ShelfKey]) -> None:
         """Delete all shelf files but these, which the newest snapshot names.  That snapshot must
@@ -419,7 +407,28 @@ class Store:
             if isinstance(holder, SpoolFile):
                 with self._latching(f"deleting {holder.path}"):
                     self._spool.delete(holder)
+                    self._write_acks()
         return since
+
+    def check_page(self, stream: str, partition: int) -> None:
+        """Set the first page of a partition aside, as lost, if its bytes are damaged."""
+        with suppress(StoreFull), self._latching(f"reading a page of {stream}"):
+            self._waiting.check(stream, partition)  # where it is full, the next call finds it again
+
+    def take_lost(self) -> list[Gap]:
+        """The lost pages that the uplink has to be told of, since the last call."""
+        lost, self._waiting.untold = self._waiting.untold, []
+        return lost
+
+    @property
+    def apart(self) -> Set[str]:
+        """Streams whose pages a full store gives up: the spool keeps them in files of their own."""
+        return self._waiting.apart
+
+    @apart.setter
+    def apart(self, streams: Set[str]) -> None:
+        """Set them."""
+        self._waiting.apart = streams
 
     def pending(self) -> list[PageRef]:
         """All unacked pages in (stream, partition, seq) order."""
@@ -467,8 +476,9 @@ class Store:
         return self._log.bytes + self._spool.bytes + self._snapshots.bytes + self._shelf.bytes
 
     def _write_acks(self) -> None:
-        acked = self._index.high_water()
-        write_acks(self._disk, f"{self._path}/acks", self.device_epoch, acked)
+        with self._acks_lock:
+            acked, newest = self._index.high_water(), self._index.newest()
+            write_acks(self._disk, f"{self._path}/acks", self.device_epoch, acked, newest)
 
     @contextmanager
     def _latching(self, doing: str) -> Iterator[None]:

@@ -12,7 +12,8 @@ The daemon sends lines of JSON, first `config`, then any of the others:
 
 After each answer that acknowledged pages or changed the state the child sends
 
-    {"acked": [[stream, partition, seq], ...], "status": {...}}
+    {"acked": [[stream, partition, seq], ...], "status": {...},
+     "unreadable": [[stream, partition]]}       (only after a page could not be read)
 
 A desired state is written to `desired_file` atomically before its version is sent to the daemon.
 The eventfd `notice` then wakes the daemon.  It also does so when the socket is full of unread
@@ -174,15 +175,19 @@ class Child:
                 self._returning += 1
                 self._sender.done(task, result, time.monotonic())
                 acks = self._sender.take_acks()
-                if not acks and not self._sender.status_changed:
+                unreadable = isinstance(result, Unreadable)
+                if not acks and not self._sender.status_changed and not unreadable:
                     return
                 self._sender.status_changed = False
                 status = self._sender.status()
                 document, self._sender.document = self._sender.document, None
             if document is not None:
                 _replace(self._config["desired_file"], document)
-            self._send_line(json.dumps({"acked": acks, "status": status}).encode() + b"\n")
-            if document is not None:
+            message = {"acked": acks, "status": status}
+            if isinstance(result, Unreadable):
+                message["unreadable"] = [[result.place.stream, result.place.partition]]
+            self._send_line(json.dumps(message).encode() + b"\n")
+            if document is not None or isinstance(result, Unreadable):
                 self._wake_daemon()
 
     def _send_line(self, line: bytes) -> None:

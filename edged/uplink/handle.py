@@ -109,6 +109,7 @@ class Uplink:
         """Called with `down`, `up` or `alarm`, and the problem."""
         self._last_event = ("up", 0)
         """The last event published, and the number of alarms by then."""
+        self._unreadable: set[tuple[str, int]] = set()
         self._last_ack_s: float | None = None
         self._last_ack_us: int | None = None
         """The same on the wall clock."""
@@ -246,11 +247,18 @@ class Uplink:
             message = json.loads(line)
             self._status = message["status"]
             self._notify(self._status)
+            self._unreadable |= {(stream, p) for stream, p in message.get("unreadable", ())}
             for stream, partition, seq in message["acked"]:
                 acks[stream, partition] = max(seq, acks.get((stream, partition), 0))
         if acks:
             self._last_ack_s, self._last_ack_us = time.monotonic(), time.time_ns() // 1000
         return [(stream, partition, seq) for (stream, partition), seq in acks.items()]
+
+    def unreadable(self) -> list[tuple[str, int]]:
+        """Partitions whose first page could not be read from its place, since the last call: it has
+        moved, or is damaged."""
+        found, self._unreadable = sorted(self._unreadable), set()
+        return found
 
     def status(self) -> dict[str, Any]:
         """The child's last status, its counters with those of ended children, plus `alive`, `pid`,

@@ -58,6 +58,14 @@ class PartitionBackoffs:
         """Release the partition: the centre has accepted one of its pages."""
         self._of.pop(route, None)
 
+    def forget_unreadable(self, route: Route) -> bool:
+        """End the hold of a partition whose page could not be read; False: it has another hold."""
+        held = self._of.get(route)
+        if held is None or held.problem not in ("unreadable", "damaged"):
+            return False
+        del self._of[route]
+        return True
+
     def resolved_by(self, route: Route, seq: int) -> bool:
         """Whether this page, or a new location of it, may resolve the partition's problem."""
         held = self._of.get(route)

@@ -105,7 +105,8 @@ class Sender:
         self.queue.remove(stream, partition, first, last)
         self._lost.setdefault((stream, partition), []).append((first, last))
         part = self.queue.partitions.get((stream, partition))
-        if part is not None and self._declared(part) is not None:
+        unreadable = self._held.forget_unreadable((stream, partition))
+        if part is not None and (unreadable or self._declared(part) is not None):
             part.hold_until_s = 0.0
 
     def register(self, stream: str, version: int, text: str) -> None:

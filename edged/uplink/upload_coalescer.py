@@ -149,6 +149,10 @@ class UploadCoalescer:
         """Acks since the last call."""
         return self._uplink.poll()
 
+    def unreadable(self) -> list[tuple[str, int]]:
+        """Partitions whose first page could not be read for sending, since the last call."""
+        return self._uplink.unreadable()
+
     def restart_if_dead(self) -> bool:
         """Whether a new child was started.  A new child has no pages."""
         return self._uplink.restart_if_dead()

@@ -15,7 +15,7 @@ import pytest
 from edged.beat.jobs import describe
 from edged.beat.recover import FaultyFile, recover
 from edged.data.workers import Workers
-from edged.errors import CommandError, JobError, StoreCorrupt
+from edged.errors import CommandError, JobError
 from edged.operators.base import OPERATORS
 from edged.platform.processes import free_port
 from edged.sinks.base import SINKS, SinkContext
@@ -176,21 +176,25 @@ def test_a_job_is_kept_aside_with_its_changes(tmp_path):
         assert twins.shelved > 4
 
 
-def test_a_shelf_that_is_missing_or_damaged_is_said_and_never_skipped(tmp_path):
+def test_salvage_of_a_shelf_that_is_missing_or_damaged_leaves_its_job_empty(tmp_path):
     plan, _, _, _ = live_run(tmp_path, random.Random(1), beats=6)
     path = tmp_path / "after-6"
     with without("operators", "window"):
         started(path, lambda found: None, unreadable=[plan.document])
     (file,) = (path / "shelf").iterdir()
     whole = file.read_bytes()
-    file.write_bytes(whole[:200] + bytes([whole[200] ^ 1]) + whole[201:])
-    with pytest.raises(StoreCorrupt, match="damaged"):
-        started(path, lambda found: None, files=[plan])
-    file.unlink()
-    with pytest.raises(StoreCorrupt, match="missing"):
-        started(path, lambda found: None, files=[plan])
-    file.write_bytes(whole)
-    assert started(path, lambda found: len(found.jobs), files=[plan]) == 1
+    file_bytes = whole[:200] + bytes([whole[200] ^ 1]) + whole[201:]
+    file.write_bytes(file_bytes)
+    twin = tmp_path / "twin"
+    shutil.copytree(path, twin)
+    (twin / "shelf" / file.name).unlink()
+    for store, problem in ((path, "damaged"), (twin, "missing")):
+        seen = started(store, lambda found: (found.notes, found.jobs[0].last_pages()), files=[plan])
+        (note,) = [note for note in seen[0] if "begins with an empty state" in note]
+        assert problem in note and file.name in note
+        assert any(any(last) for last in seen[1].values()), "page numbers go on"
+    (kept,) = (path / "quarantine").iterdir()
+    assert kept.read_bytes() == file_bytes
 
 
 def test_a_plug_in_that_gives_other_pages_leaves_its_job_on_the_shelf(tmp_path, monkeypatch):

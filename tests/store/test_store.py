@@ -253,36 +253,51 @@ def test_a_damaged_snapshot_is_set_aside_where_the_log_leads_on_from_the_one_bef
     assert len(list((tmp_path / "quarantine").iterdir())) == 1
 
 
-def test_a_damaged_snapshot_that_nothing_replaces_stops_the_store(tmp_path):
+def test_salvage_of_a_snapshot_that_nothing_replaces_keeps_its_whole_arrays(tmp_path):
     with open_store(tmp_path) as store:
         for i in range(1, 12):
             store.commit(beat(i, inputs=100_000))
-        store.snapshot(11, b"", {"a": np.arange(1000)})
+        store.snapshot(11, b"facts", {"a": np.arange(1000), "b": np.arange(9)})
     damage(newest(tmp_path / "snapshots"), 700)
     for _ in range(2):
-        with pytest.raises(StoreCorrupt, match="beats that were durable are gone"):
-            open_store(tmp_path)
-    assert list((tmp_path / "quarantine").iterdir()) == []
-
-
-def test_a_damaged_snapshot_with_an_empty_log_stops_the_store(tmp_path):
+        with open_store(tmp_path) as store:
+            recovery = store.recover()
+            found = recovery.snapshot
+            assert (found.beat, found.facts, found.missing) == (11, b"facts", {"a"})
+            assert found.arrays["b"].tolist() == list(range(9))
+            assert recovery.end is None and not list(recovery.records)
+            (salvaged,) = store.salvaged
+            assert "0011.snap" in salvaged.file and "array 'a'" in salvaged.problem
     with open_store(tmp_path) as store:
-        store.snapshot(4, b"", {"a": np.arange(1000)})
-    damage(newest(tmp_path / "snapshots"), 700)
-    with pytest.raises(StoreCorrupt, match=r"0004\.snap: damaged: array 'a' does not match"):
-        open_store(tmp_path)
+        store.recover()
+        store.snapshot(11, b"new", {}, barrier=True)
+    with open_store(tmp_path) as store:
+        assert store.recover().snapshot.facts == b"new" and not store.salvaged
 
 
-def test_records_that_build_on_a_damaged_snapshot_are_not_replayed_without_it(tmp_path):
+def test_salvage_of_the_facts_of_the_only_snapshot_leaves_a_hole_up_to_its_beat(tmp_path):
+    with open_store(tmp_path) as store:
+        store.snapshot(4, b"facts", {"a": np.arange(1000)})
+    damage(newest(tmp_path / "snapshots"), 20)
+    for _ in range(2):
+        with open_store(tmp_path) as store:
+            recovery = store.recover()
+            assert recovery.snapshot is None and not list(recovery.records)
+            assert (recovery.end.after, recovery.end.before) == (0, 5)
+
+
+def test_salvage_tells_of_a_hole_where_records_build_on_a_lost_snapshot(tmp_path):
     with open_store(tmp_path) as store:
         store.commit(beat(1))
         store.snapshot(1, b"", {"a": np.arange(10)})
         store.commit(beat(2))
         store.snapshot(5, b"beats 3 to 5 were not logged", {"a": np.arange(100)})
         store.commit(beat(6))
-    damage(newest(tmp_path / "snapshots"), 300)
-    with pytest.raises(StoreCorrupt, match=r"beat 6 .* builds on the snapshot of beat 5"):
-        open_store(tmp_path)
+    damage(newest(tmp_path / "snapshots"), 20)
+    with open_store(tmp_path) as store:
+        recovery = store.recover()
+        holes = [(r.number, r.hole and (r.hole.after, r.hole.before)) for r in recovery.records]
+        assert recovery.snapshot.beat == 1 and holes == [(2, None), (6, (2, 6))]
 
 
 def test_a_snapshot_before_the_first_beat_counts_like_any_other(tmp_path):
@@ -294,11 +309,13 @@ def test_a_snapshot_before_the_first_beat_counts_like_any_other(tmp_path):
         assert (recovery.snapshot.beat, recovery.snapshot.facts) == (0, b"the job")
         assert [r.number for r in recovery.records] == [1]
     damage(newest(tmp_path / "snapshots"), 64)
-    with pytest.raises(StoreCorrupt, match=r"beat 1 .* builds on the snapshot of beat 0"):
-        open_store(tmp_path)
+    with open_store(tmp_path) as store:
+        recovery = store.recover()
+        (record,) = recovery.records
+        assert recovery.snapshot is None and (record.hole.after, record.hole.before) == (0, 1)
 
 
-def test_behind_a_barrier_no_older_snapshot_is_ever_used(tmp_path):
+def test_salvage_behind_a_barrier_uses_no_older_snapshot(tmp_path):
     with open_store(tmp_path) as store:
         for i in range(1, 4):
             store.commit(beat(i))
@@ -306,11 +323,13 @@ def test_behind_a_barrier_no_older_snapshot_is_ever_used(tmp_path):
         store.commit(beat(4))
     assert len(list((tmp_path / "snapshots").iterdir())) == 1
     damage(newest(tmp_path / "snapshots"), 64)
-    with pytest.raises(StoreCorrupt, match=r"builds on the snapshot of beat"):
-        open_store(tmp_path)
+    with open_store(tmp_path) as store:
+        recovery = store.recover()
+        assert recovery.snapshot is None
+        assert any(r.hole is not None for r in recovery.records)
 
 
-def test_a_damaged_snapshot_behind_which_the_log_was_retired_is_not_skipped(tmp_path):
+def test_salvage_of_a_snapshot_behind_which_the_log_was_retired(tmp_path):
     with open_store(tmp_path) as store:
         store.commit(beat(1))
         store.snapshot(1, b"", {})
@@ -320,8 +339,10 @@ def test_a_damaged_snapshot_behind_which_the_log_was_retired_is_not_skipped(tmp_
         store.commit(beat(2))
         assert len(list((tmp_path / "log").iterdir())) == 1
     damage(newest(tmp_path / "snapshots"), 300)
-    with pytest.raises(StoreCorrupt):
-        open_store(tmp_path)
+    with open_store(tmp_path) as store:
+        recovery = store.recover()
+        assert (recovery.snapshot.beat, recovery.snapshot.missing) == (1, {"a"})
+        assert [(r.number, r.hole) for r in recovery.records] == [(2, None)]
 
 
 def newest(directory: Path) -> Path:
@@ -446,8 +467,10 @@ def test_a_segment_of_another_store_is_not_taken_for_ours(tmp_path):
             store.commit(beat(1))
     (segment,) = (tmp_path / "a" / "log").iterdir()
     (tmp_path / "b" / "log" / segment.name).write_bytes(segment.read_bytes())
-    with pytest.raises(StoreCorrupt, match="belongs to another store"):
-        open_store(tmp_path / "b")
+    with open_store(tmp_path / "b") as store:
+        assert not list(store.recover().records)
+        assert "belongs to another store" in store.salvaged[0].problem
+    assert (tmp_path / "b" / "quarantine" / segment.name).read_bytes() == segment.read_bytes()
 
 
 def test_a_stream_name_that_does_not_fit_is_refused_before_anything_is_written(tmp_path):

@@ -1,0 +1,195 @@
+"""One segment file of the log: its header, and the scan of its records, also past damage.
+
+The layout is that of `edged.store.log`.  A scan returns the valid records and the damaged regions
+between them.  An invalid record with nothing behind it that proves it durable is the torn tail and
+no damage.
+
+A record that is proven durable and whose facts and inputs are whole counts as valid even where some
+of its pages are not; `RecordEntry.lost` names these.  A damaged segment header costs nothing: the
+seed of the checksums, which is all that a reader needs of it, follows from any whole record.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from edged.platform.disk import File
+from edged.store.page_index import Holder
+from edged.store.records import (
+    ALIGN,
+    HEADER_BYTES,
+    RECORD_MAGIC,
+    RecordEntry,
+    RecordHeader,
+    RecordReader,
+    own_checksum,
+    parse_header,
+)
+
+SEGMENT_MAGIC = 0x4C676445
+_HEADER = struct.Struct("<IHHQQQQ20xI")
+_VERSION = 1
+_CHUNK = 1 << 20
+_MASK = 0xFFFFFFFF
+_TABLE = [zlib.crc32(bytes([i]), _MASK) ^ _MASK for i in range(256)]
+_BY_TOP = {value >> 24: i for i, value in enumerate(_TABLE)}
+
+
+class Segment(Holder):
+    """One segment file."""
+
+    def __init__(self, path: str, number: int, seed: int, follows: int, size: int) -> None:
+        super().__init__(path)
+        self.number = number
+        self.seed = seed
+        """Where the checksums of its records start: the CRC-32 of its nonce."""
+        self.size = size
+        self.end = ALIGN
+        self.follows = follows
+        """Beat of the record before its first one."""
+        self.last = 0
+        """Newest beat in it; 0: none."""
+
+
+@dataclass(frozen=True)
+class Region:
+    """Damaged bytes of a segment that held durable records."""
+
+    start: int
+    end: int
+    after: int
+    """The newest beat before them."""
+    before: int
+    """The beat of the first whole header behind them."""
+    headers: tuple[RecordHeader, ...]
+    """Headers within that are whole."""
+
+
+@dataclass
+class Scanned:
+    """The content of a segment after a scan: the valid records, and in `proof` the largest
+    `durable` claimed by a record after the first invalid one."""
+
+    segment: Segment
+    entries: list[RecordEntry]
+    proof: int = 0
+    regions: list[Region] = field(default_factory=list)
+    problem: str = ""
+    """Damage of the header, or why the file is not a segment of this store."""
+    foreign: bool = False
+    """Whether nothing in it can be read: the header belongs to another store, or no record fits."""
+
+
+def seed_of_nonce(nonce: int) -> int:
+    """The CRC-32 of a segment's nonce."""
+    return zlib.crc32(struct.pack("<Q", nonce))
+
+
+def pack_header(number: int, nonce: int, epoch: int, follows: int) -> bytes:
+    """The 64 bytes of a segment's header."""
+    head = _HEADER.pack(SEGMENT_MAGIC, _VERSION, 0, number, nonce, epoch, follows, 0)[:-4]
+    return head + struct.pack("<I", zlib.crc32(head))
+
+
+def scan_segment(file: File, path: str, number: int, epoch: int) -> Scanned:
+    """Read and check a segment.  Raises OSError where the disk does."""
+    size = file.size()
+    head, problem, foreign = file.pread(_HEADER.size, 0), "", False
+    seed = follows = 0
+    fields = _HEADER.unpack(head) if len(head) == _HEADER.size else None
+    if fields is not None and fields[-1] == zlib.crc32(head[:-4]):
+        magic, version, _, own, nonce, owner, follows, _ = fields
+        seed = seed_of_nonce(nonce)
+        if (magic, version, own, owner) != (SEGMENT_MAGIC, _VERSION, number, epoch):
+            problem, foreign = "its header belongs to another store or place", True
+    else:
+        problem = "its header is damaged"
+        found = _seed_of_records(file, number, size)
+        foreign = found is None
+        seed, follows = found or (0, 0)
+    scanned = Scanned(Segment(path, number, seed, follows, size), [], problem=problem)
+    scanned.foreign = foreign
+    if not foreign:
+        _scan_records(file, scanned)
+    return scanned
+
+
+def _scan_records(file: File, scanned: Scanned) -> None:
+    segment = scanned.segment
+    reader = RecordReader(file, segment.number, segment.seed, segment.size)
+    _take(reader, scanned)
+    headers = list(_headers(file, segment))
+    scanned.proof = max((h.lineage.durable for _, h in headers), default=0)
+    newest = segment.last or segment.follows
+    while True:
+        behind = [(at, h) for at, h in headers if at > segment.end]
+        proof = max((h.lineage.durable for _, h in behind), default=0)
+        if proof <= newest:
+            return  # the torn tail
+        wounded = reader.entry(segment.end, wounded=True)
+        if wounded is not None and wounded.header.number <= proof:
+            _append(scanned, wounded)
+        else:
+            at, header = behind[0]
+            inside = tuple(h for where, h in headers if segment.end <= where < at)
+            scanned.regions.append(Region(segment.end, at, newest, header.number, inside))
+            segment.end, newest = at, header.lineage.previous
+        _take(reader, scanned)
+        newest = max(newest, segment.last)
+
+
+def _append(scanned: Scanned, entry: RecordEntry) -> None:
+    scanned.entries.append(entry)
+    scanned.segment.end = entry.offset + entry.header.length
+    scanned.segment.last = entry.header.number
+
+
+def _take(reader: RecordReader, scanned: Scanned) -> None:
+    """Take the valid records from the segment's end on."""
+    while (entry := reader.entry(scanned.segment.end)) is not None:
+        _append(scanned, entry)
+
+
+def _blocks(file: File, start: int, size: int) -> Iterator[tuple[int, bytes]]:
+    """Offset and first bytes of each block that begins with a record's magic."""
+    for base in range(start, size, _CHUNK):
+        data = file.pread(min(_CHUNK, size - base), base)
+        words = np.frombuffer(data, "<u4", len(data) // 4)[:: ALIGN // 4]
+        for block in np.flatnonzero(words == RECORD_MAGIC):
+            at = int(block) * ALIGN
+            yield base + at, data[at : at + HEADER_BYTES]
+
+
+def _headers(file: File, segment: Segment) -> Iterator[tuple[int, RecordHeader]]:
+    """The whole record headers from the segment's valid end on."""
+    for at, data in _blocks(file, segment.end, segment.size):
+        header = parse_header(data, segment.number, segment.seed)
+        if header is not None:
+            yield at, header
+
+
+def _seed_of_records(file: File, number: int, size: int) -> tuple[int, int] | None:
+    """Seed of the checksums, and the beat before the first record, from the first whole record;
+    None where there is none."""
+    for at, data in _blocks(file, ALIGN, size):
+        if len(data) < HEADER_BYTES:
+            continue
+        seed = _seed_before(data[: HEADER_BYTES - 4], own_checksum(data))
+        entry = RecordReader(file, number, seed, size).entry(at)
+        if entry is not None:
+            return seed, entry.header.lineage.previous
+    return None
+
+
+def _seed_before(data: bytes, crc: int) -> int:
+    """The CRC-32 that became `crc` over `data`."""
+    state = crc ^ _MASK
+    for byte in reversed(data):
+        index = _BY_TOP[state >> 24]
+        state = (state ^ _TABLE[index]) << 8 & _MASK | (index ^ byte)
+    return state ^ _MASK

@@ -1,0 +1,291 @@
+"""Start-up past damage: what is whole is delivered once, the rest is in gaps, nothing repeats."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import shutil
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from edged.beat.recover import recover
+from edged.data.workers import Workers
+from edged.pages.sealed import SealedPage
+from edged.sinks.base import SinkContext
+from edged.store import Store
+from edged.store.records import ALIGN
+from tests.beat.support import SECOND, T0, HandClock, Live, copy_job, rows_of
+
+JOB = copy_job()
+BEATS = 12
+EVERY = 3
+"""A beat in EVERY seals its open pages."""
+
+
+class Run:
+    """Beats of one job whose rows have unique keys, in a store."""
+
+    def __init__(self, path, document=JOB, snapshots=(), acked=(), flush=True, seed=1):
+        self.path, self.document = path, document
+        self.sent = {}
+        """Key of each row: its producer and batch."""
+        self.pages = {}
+        self.ends = {}
+        """Where each beat's record begins and ends: file, offsets."""
+        rng = random.Random(seed)
+        with Live(document, path, segment_bytes=1 << 16) as live:
+            self.plan = live.plan
+            for n in range(1, BEATS + 1):
+                for producer in "ab":
+                    self.send(live, n, producer, rng.randint(1, 40))
+                live.clock.advance(SECOND)
+                live.beat(flush=flush and n % EVERY == 0)
+                segment = live.store._log.segments[-1]
+                self.ends[n] = (segment.path, segment.end)
+                for page in live.pages[-1]:
+                    self.pages[page.key] = bytes(page.data)
+                if n in snapshots:
+                    live.snapshot()
+                for stream, partition, seq in acked if n == BEATS // 2 else ():
+                    live.store.acked(stream, partition, seq)
+            self.epoch = live.store.device_epoch
+
+    def send(self, live, n, producer, count):
+        for stream in live.job.streams:
+            rows = []
+            for _ in range(count):
+                key = len(self.sent)
+                self.sent[key] = (stream, producer, n)
+                rows.append((key, T0 + n * 30, n))
+            live.send(stream, rows, producer)
+
+
+def start(run, path=None, more=1, positions=True):
+    """Start on the store as a daemon does; send more, and deliver everything that is pending.
+
+    Returns keys of the rows by page, the gaps, and the store's findings."""
+    workers = Workers(1)
+    with Store.open(path or run.path, segment_bytes=1 << 16) as store:
+        context = SinkContext("device", store.device_epoch, "/nonexistent", workers)
+        found = recover(store, [run.plan], context, HandClock())
+        salvaged = list(store.salvaged)
+        assert bool(salvaged) <= found.fresh
+        live = Live.__new__(Live)
+        live.plan, live.clock, live.workers, live.store = run.plan, HandClock(), workers, store
+        live.clock.advance(BEATS * SECOND)
+        live.context, live.job, live.beats = context, found.jobs[0], found.beat
+        live.pages, live.facts, live.arrived = [], [], Counter()
+        if found.fresh:
+            store.snapshot(found.beat, *live.save(), barrier=True)
+        for i in range(more):
+            for producer in "ab":
+                run.send(live, BEATS + 1 + i, producer, 5)
+            live.beat(flush=True)
+        for s in live.job.streams.values() if positions else ():
+            numbers = dict(zip(s.staging.producers.ids, s.staging.producers.seq, strict=True))
+            assert numbers["a"] == numbers["b"] == BEATS + max(1, more)
+        pages = delivered(store)
+        gaps = store.gaps.newest
+    workers.close()
+    return pages, gaps, salvaged
+
+
+def delivered(store):
+    """The pending pages as the uplink sends them; damaged ones are set aside."""
+    pages = {}
+    while True:
+        ref = next((r for r in store.pending() if r.key not in pages), None)
+        if ref is None:
+            return pages
+        with open(ref.file, "rb") as file:
+            file.seek(ref.offset)
+            pages[ref.key] = file.read(ref.length)
+
+
+def check(run, pages, gaps, sent_before=()):
+    """Acknowledged = delivered + in gaps; no row twice, no page with other bytes."""
+    for key, data in pages.items():
+        assert run.pages.get(key, data) == data, key
+    (stream,) = {s for sink in run.plan.sinks.values() for s, _, _ in sink.schemas()}
+    keys = []
+    for key, data in pages.items():
+        keys += [row[0] for row in rows_of(run.plan, [SealedPage(key, data)], stream)]
+    assert len(keys) == len(set(keys)), "a row was delivered twice"
+    lost = set(run.sent) - set(keys) - set(sent_before)
+    for key in lost:
+        source, producer, batch = run.sent[key]
+        batches = [g for g in gaps if g.partition is None and g.stream == source]
+        page_gap = any(g.partition is not None for g in gaps)
+        inside = any(g.producer == producer and g.first <= batch <= g.last for g in batches)
+        assert inside or page_gap, (key, run.sent[key], gaps)
+    numbers = sorted(key.seq for key in pages)
+    missing = set(range(1, numbers[-1] + 1)) - set(numbers)
+    covered = {n for g in gaps if g.partition is not None for n in range(g.first, g.last + 1)}
+    assert missing <= covered, (missing, covered)
+    return lost
+
+
+def damage(path, at, length=1):
+    with open(path, "r+b") as file:
+        file.seek(at)
+        old = file.read(length)
+        file.seek(at)
+        file.write(bytes(b ^ 0x55 for b in old))
+
+
+def record(path, run, beat):
+    """The file of a beat's record in a copy of the store, where it begins, and its bytes."""
+    name, end = run.ends[beat]
+    file = path / "log" / name.rpartition("/")[2]
+    if not file.exists():
+        return file, 0, b""
+    data = file.read_bytes()
+    begin = max(i for i in range(ALIGN, end, ALIGN) if data[i : i + 4] == b"EdgR")
+    return file, begin, data[begin:end]
+
+
+def places(data):
+    """Offsets in a record: its header, table, facts, inputs, and each page."""
+    found = [8, 68, 80, 200, len(data) // 4]
+    at = data.find(b"EDGP")
+    while at >= 0:
+        found.append(at + 250)
+        at = data.find(b"EDGP", at + 4)
+    return found
+
+
+@pytest.mark.parametrize(("snapshots", "flush"), [((), True), ((5,), True), ((), False)])
+def test_salvage_of_any_record_delivers_its_neighbours_once(tmp_path, snapshots, flush):
+    run = Run(tmp_path / "store", snapshots=snapshots, flush=flush)
+    losses = Counter()
+    for n in range(2, BEATS):
+        for i, where in enumerate(places(record(run.path, run, n)[2])):
+            copy = tmp_path / f"copy-{n}-{i}"
+            shutil.copytree(run.path, copy)
+            file, begin, _ = record(copy, run, n)
+            damage(file, begin + where)
+            sent = dict(run.sent)
+            pages, gaps, salvaged = start(run, copy)
+            lost = check(run, pages, gaps)
+            assert salvaged and len(lost) < len(sent) // 2
+            assert len(run.pages.keys() - pages.keys()) <= (i > 4)
+            losses[i] += len(lost)
+            assert not start(run, copy, more=0)[2], "the damage is behind a snapshot now"
+            run.sent = sent
+    assert losses[0] or flush
+    assert losses[5] or not flush
+
+
+def newest(directory):
+    return max(p for p in directory.iterdir() if p.suffix in (".snap", ".pages"))
+
+
+def array_at(file, name):
+    """Where an array is in a snapshot's file; its facts for an empty name."""
+    data = file.read_bytes()
+    table, facts = (int.from_bytes(data[at : at + 8], "little") for at in (24, 32))
+    at = 64 + table + -table % 64
+    if not name:
+        return at + 1
+    at += facts + -facts % 64
+    for row in json.loads(data[64 : 64 + table]):
+        if row["name"].endswith(name):
+            return at
+        size = math.prod(row["shape"]) * np.dtype(row["dtype"]).itemsize
+        at += size + -size % 64
+    raise AssertionError(name)
+
+
+def alone(run):
+    """Leave one snapshot, with no log before it."""
+    with Store.open(run.path, segment_bytes=1 << 16) as store:
+        recovery = store.recover()
+        snapshot = recovery.snapshot
+        assert not list(recovery.records)
+        store.snapshot(snapshot.beat, snapshot.facts, snapshot.arrays, barrier=True)
+    return newest(run.path / "snapshots")
+
+
+def test_salvage_of_a_snapshot_begins_with_the_one_before_where_that_is_enough(tmp_path):
+    run = Run(tmp_path / "store", snapshots=(4, 8))
+    file = newest(run.path / "snapshots")
+    damage(file, array_at(file, ""))
+    pages, gaps, salvaged = start(run)
+    assert [(s.kind, s.lost) for s in salvaged] == [("snapshot", "")]
+    assert not check(run, pages, gaps) and not gaps
+    assert pages.keys() >= run.pages.keys()
+    assert len(list((run.path / "quarantine").iterdir())) == 1
+
+
+@pytest.mark.parametrize(
+    "name", ["staging/producers", "staging/chunks.stop", "sinks/rows/", "time/"]
+)
+def test_salvage_of_a_snapshot_keeps_the_arrays_that_are_whole(tmp_path, name):
+    run = Run(tmp_path / "store", snapshots=(BEATS,), flush=False)
+    file = alone(run)
+    with Store.open(run.path) as store:
+        names = [n for n in store.recover().snapshot.arrays if name in n]
+    sizes = {n: array_at(file, n) for n in names}
+    damage(file, max(sizes.values()))
+    known = name != "staging/producers"
+    pages, gaps, salvaged = start(run, positions=known)
+    assert [s.kind for s in salvaged] == ["snapshot"]
+    if known:
+        check(run, pages, gaps)
+    assert pages.keys() >= run.pages.keys()
+    numbers = sorted(key.seq for key in pages)
+    assert numbers == list(range(1, len(numbers) + 1))
+    assert not start(run, more=0, positions=known)[2]
+
+
+def test_salvage_without_any_snapshot_repeats_no_page_number(tmp_path):
+    run = Run(tmp_path / "store", snapshots=(BEATS,), acked=[("rows", 0, 2)])
+    file = alone(run)
+    damage(file, array_at(file, ""))
+    workers = Workers(1)
+    with Store.open(run.path) as store:
+        context = SinkContext("device", store.device_epoch, "/nonexistent", workers)
+        found = recover(store, [run.plan], context, HandClock())
+        (job,) = found.jobs
+        assert found.fresh and found.beat == BEATS
+        assert job.last_pages()["rows"] == [max(key.seq for key in run.pages)]
+        assert run.pages.keys() - {r.key for r in store.pending()} == {
+            key for key in run.pages if key.seq <= 2
+        }
+    workers.close()
+
+
+def test_salvage_of_a_spool_file_delivers_the_pages_that_are_whole(tmp_path):
+    run = Run(tmp_path / "store", snapshots=(BEATS,))
+    with Store.open(run.path, segment_bytes=1 << 16) as store:
+        snapshot = store.recover().snapshot
+        store.snapshot(snapshot.beat, snapshot.facts, snapshot.arrays, barrier=True)
+        refs = store.pending()
+    assert len({ref.file for ref in refs}) == 1 and len(refs) > 3
+    damage(refs[0].file, 100)
+    damage(refs[2].file, refs[2].offset + 300)
+    pages, gaps, salvaged = start(run)
+    assert [s.kind for s in salvaged] == ["spool file"]
+    check(run, pages, gaps)
+    assert run.pages.keys() - pages.keys() == {refs[2].key}
+    assert [(g.first, g.last) for g in gaps if g.partition == 0] == [(refs[2].key.seq,) * 2]
+    assert not start(run, more=0)[2]
+
+
+def test_salvage_of_a_page_that_is_found_damaged_when_it_is_read(tmp_path):
+    run = Run(tmp_path / "store")
+    with Store.open(run.path, segment_bytes=1 << 16) as store:
+        first, second = store.pending()[:2]
+        damage(first.file, first.offset + 300)
+        store.check_page(first.key.stream, first.key.partition)
+        store.check_page(second.key.stream, second.key.partition)
+        assert [ref.key for ref in store.pending()] == sorted(
+            run.pages.keys() - {first.key}, key=lambda key: key.seq
+        )
+        (gap,) = store.take_lost()
+        assert (gap.stream, gap.first, gap.last) == (first.key.stream, 1, 1)
+        assert store.gaps.newest == [gap] and not store.take_lost()
+        assert [s.kind for s in store.salvaged] == ["page"]
