@@ -93,7 +93,8 @@ class Campaign:
         bar.stop_task(task)
         if not self.console.is_terminal:
             state = "FAILED" if outcome.failed else "ok"
-            self.console.print(f"{each.name}: {outcome.runs} runs, seed {seed}: {state}")
+            took = f"{time.monotonic() - began:.0f} s"
+            self.console.print(f"{each.name}: {outcome.runs} runs, seed {seed}, {took}: {state}")
         if not outcome.failed:
             shutil.rmtree(place, ignore_errors=True)
 
@@ -130,6 +131,7 @@ def report_of(results: dict[str, Result], seconds: float) -> dict:
         row |= {c: getattr(found.verdict, c) for c in COUNTS}
         row |= {"reported_lost": found.verdict.gaps, "landed": found.verdict.landed,
                 "new_id_s": round(found.new_id_s, 2), "problems": found.problems,
+                "seconds": round(results[name].seconds, 1) if name in results else 0.0,
                 "seeds": results[name].seeds if name in results else []}  # fmt: skip
         rows.append(row)
     return {"classes": rows, "seconds": round(seconds, 1)}

@@ -29,8 +29,8 @@ AHEAD_MAX = 40
 class Feed:
     """Producers of streams a and b, `count` each; `problems` are answers that none expected."""
 
-    def __init__(self, address: str, count: int = 2, **options) -> None:
-        self.address, self.options = address, options
+    def __init__(self, address: str, count: int = 2, period_s: float = PERIOD_S, **options) -> None:
+        self.address, self.period_s, self.options = address, period_s, options
         self.numbers = range(1, count + 1)
         self.acked: dict[tuple[str, int], int] = {}
         self.sent = {(stream, number): 0 for stream in "ab" for number in self.numbers}
@@ -101,9 +101,9 @@ class Feed:
                 seq += 1
                 self.sent[key] = seq
                 producer.send(batch(key[1], seq))
-                due = max(due + PERIOD_S, time.monotonic() - 1)
+                due = max(due + self.period_s, time.monotonic() - 1)
             self.acked[key] = producer.poll()
-            time.sleep(0.01)
+            time.sleep(min(0.01, self.period_s / 2))
 
     def _connected(self, producer: Producer) -> int:
         """Wait for the first connection; returns the last committed number."""
@@ -115,13 +115,6 @@ class Feed:
     def _limit(self) -> int:
         """The last batch that a producer may send now."""
         return min(self.sent.values()) + AHEAD_MAX if self._goal is None else self._goal
-
-    def _connected(self, producer: Producer) -> int:
-        """Wait for the first connection; returns the last committed number."""
-        while not self._stop.is_set():
-            with contextlib.suppress(TimeoutError):
-                return producer.connect()
-        return 0
 
 
 class Poster:

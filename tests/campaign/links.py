@@ -18,6 +18,8 @@ from edged.platform.processes import free_port
 
 MODES = ("delay", "reset", "truncate", "corrupt", "duplicate", "half_open", "black_hole", "drip")
 CHUNK = 1 << 16
+HEADER_BYTES = 5
+"""The header of a TLS record: its length decides for how many bytes a receiver waits."""
 RESET = struct.pack("ii", 1, 0)
 """SO_LINGER with no time: close sends RST."""
 
@@ -95,7 +97,7 @@ class Link:
         if mode == "delay":
             time.sleep(dice.uniform(0.02, 0.3))
         elif mode == "corrupt" and rare:
-            at = dice.randrange(len(data))
+            at = dice.randrange(len(data) if dice.random() < 0.5 else min(HEADER_BYTES, len(data)))
             data = data[:at] + bytes([data[at] ^ 1 << dice.randrange(8)]) + data[at + 1 :]
         elif mode == "duplicate" and rare:
             at = dice.randrange(len(data))

@@ -16,12 +16,11 @@ from pathlib import Path
 
 from edged.control.door import ask
 from edged.errors import ConfigError
-from edged.platform.processes import free_port
 from tests.campaign import oracle
 from tests.campaign.feed import Feed, Poster
 from tests.campaign.oracle import Verdict
 from tests.campaign.reported import lost_ids
-from tests.campaign.services import Service
+from tests.campaign.services import Service, reserved_port
 
 DEVICE = "edge-1"
 NEW_ID_S = 10.0
@@ -91,8 +90,8 @@ class Rig:
         self.logs = directory / "logs"
         self.logs.mkdir(parents=True)
         self.promises: dict = {}
-        self.address = f"127.0.0.1:{free_port()}"
-        self.centre = f"127.0.0.1:{free_port()}"
+        self._ports = [reserved_port(), reserved_port()]
+        self.address, self.centre = (f"127.0.0.1:{port.getsockname()[1]}" for port in self._ports)
         self.feed_address, self.uplink_address = self.address, self.centre
         self.outcome = Outcome() if outcome is None else outcome
         self.services: dict[str, Service] = {}
@@ -114,6 +113,8 @@ class Rig:
             strange = [code for code in service.exits[:-1] if code not in fine]
             if strange:
                 self.outcome.problems.append(f"{name} ended with {strange}")
+        for port in self._ports:
+            port.close()
 
     # Starting ----------------------------------------------------------------------------------
 

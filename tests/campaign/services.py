@@ -14,10 +14,21 @@ from pathlib import Path
 
 import psutil
 
-from edged.platform.processes import ChildProcess
+from edged.platform.processes import ChildProcess, free_port
 
 RESTART_S = 0.1
 """Pause before a restart."""
+
+
+def reserved_port() -> socket.socket:
+    """A socket that keeps a port of the loopback interface while its service is away: listeners
+    with SO_REUSEADDR may bind it, other programs may not."""
+    while True:
+        held = socket.socket()
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        with contextlib.suppress(OSError):
+            held.bind(("127.0.0.1", free_port()))
+            return held
 
 
 class Service(ChildProcess):

@@ -1,16 +1,16 @@
 """`edged` with a wall clock that the campaign steps: `python -m tests.campaign.stepped ARGUMENTS`.
 
-The file that $CAMPAIGN_CLOCK names holds the microseconds to add to the machine's clock.
+The file `step` beside the store holds the microseconds to add to the machine's clock.
 """
 
-import os
+import sys
 import time
 from pathlib import Path
 
 from edged.cli import main
 from edged.platform.clock import SystemClock
 
-FILE = Path(os.environ["CAMPAIGN_CLOCK"])
+FILE = Path(sys.argv[sys.argv.index("--store") + 1]).with_name("step")
 
 
 def wall_us(self):

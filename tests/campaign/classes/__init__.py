@@ -5,6 +5,7 @@ from tests.campaign.classes import (
     full,
     kills,
     machine,
+    mixed,
     power,
     proxy,
     sectors,
@@ -12,4 +13,6 @@ from tests.campaign.classes import (
     syscalls,
 )
 
-__all__ = ["flips", "full", "kills", "machine", "power", "proxy", "sectors", "spark", "syscalls"]
+__all__ = [
+    "flips", "full", "kills", "machine", "mixed", "power", "proxy", "sectors", "spark", "syscalls",
+]  # fmt: skip

@@ -3,55 +3,88 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from pathlib import Path
 
-from edged.job import plan
+from edged.job.plan import DROP_OLDEST, WHEN_FULL
 from tests.campaign.image import sudo
 from tests.campaign.registry import Run, fault_class
 from tests.campaign.rig import Rig
 
-DISK_BYTES = 320 << 20
-STORE_BYTES = 200 << 20
-"""Three times the memory of the job, and little more: it is full after some log segments."""
-POLICIES = getattr(plan, "WHEN_FULL", ("block",))
-"""What a job does while its store is full."""
+MEMORY = "8MiB"
+"""The memory of the job."""
+STORE_BYTES = 24 << 20
+"""Three times that: the least that the daemon takes.  Seconds of rows are as much."""
+DISK_BYTES = 40 << 20
+BACKLOG_BYTES = 6 << 20
+"""Pages that wait before another program takes the rest of the disk."""
+RECORD_BYTES = 256 << 10
+"""Room for the record of dropped pages."""
+PERIOD_S = 0.01
+"""Rows come faster than in other classes."""
+FULL_S = 60.0
+"""Longest wait until the store is full, or has dropped pages."""
 
 
-@fault_class("full_disk", runs=4)
+@fault_class("full_disk", runs=6)
 def full_disk(run: Run) -> None:
     """Each policy in turn: the disk fills up, and has room again."""
-    for policy in POLICIES:
+    for policy in WHEN_FULL:
         place = run.directory / policy
         (place / "store").mkdir(parents=True)
         sudo("mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "edged-faults", place / "store")
         try:
             with Rig(place, outcome=run.outcome) as rig:
-                if policy != "block":
-                    rig.promises = {"when_full": policy}
+                rig.promises = {"memory": MEMORY, "when_full": policy}
                 before = run.outcome.verdict
                 run.outcome.verdict = type(before)()
-                rig.start("--store-max", str(STORE_BYTES))
-                for _ in range(max(1, run.runs // len(POLICIES))):
+                rig.start("--store-max", str(STORE_BYTES), period_s=PERIOD_S)
+                for _ in range(max(1, run.runs // len(WHEN_FULL))):
                     _fill(rig, policy)
                     run.counted()
                 rig.settle()
+                if policy == DROP_OLDEST and not run.outcome.verdict.gaps:
+                    run.outcome.problems.append("no acknowledged row was reported lost")
                 run.outcome.verdict.add(before)
         finally:
             sudo("umount", "--lazy", place / "store")
 
 
 def _fill(rig: Rig, policy: str) -> None:
-    """The centre is away and another program takes all room; then both are over."""
+    """The centre is away and another program takes all room; then both are over.
+
+    Pages that may be dropped are those that no replay needs: first there must be some.  The record
+    of a loss needs a little room itself (docs/store.md).
+    """
     collector, ballast = rig.services["collector"], rig.store / "ballast"
     collector.hold()
+    dropped = _dropped(rig)
+    if policy == DROP_OLDEST:
+        rig.until(
+            lambda: rig.status().get("store", {}).get("backlog_bytes", 0) > BACKLOG_BYTES, FULL_S
+        )
     take_all(ballast)
-    rig.until(lambda: rig.status().get("store", {}).get("full"), 10)
-    rig.progress(8, 3.0 if policy == "block" else 6.0)
+    if policy == DROP_OLDEST:
+        os.truncate(ballast, ballast.stat().st_size - RECORD_BYTES)
+        took = rig.until(lambda: _dropped(rig) > dropped, FULL_S)
+        what = "dropped nothing"
+    else:
+        took = rig.until(lambda: rig.status().get("store", {}).get("full"), FULL_S)
+        what = "is not full"
+    if took >= FULL_S:
+        store = rig.status().get("store")
+        rig.outcome.problems.append(f"{policy}: a store without room {what}: {store}")
+    rig.progress(8, 2.0)
     rig.services["daemon"].kill()
     rig.until(lambda: not rig.status(), 5)
     ballast.unlink()
     collector.release()
     rig.progress()
+
+
+def _dropped(rig: Rig) -> int:
+    """Pages that the store has dropped so far."""
+    return rig.status().get("store", {}).get("gaps", {}).get("pages", 0)
 
 
 def take_all(file: Path) -> None:

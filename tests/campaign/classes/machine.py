@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import resource
 import shutil
 import signal
@@ -28,23 +27,25 @@ WATCHDOG_S = 2.0
 @fault_class("clock", runs=12)
 def clock(run: Run) -> None:
     """The wall clock jumps by seconds, hours, days and decades, and comes back."""
-    run.directory.mkdir(parents=True)
-    step = run.directory / "step"
-    step.write_text("0")
-    os.environ["CAMPAIGN_CLOCK"] = str(step)
     with Rig(run.directory, outcome=run.outcome) as rig:
+        step_clock(rig, 0)
         rig.start(module="tests.campaign.stepped")
         for number in range(run.runs):
-            fresh = step.with_suffix(".new")
-            fresh.write_text(str(STEPS_US[number % len(STEPS_US)]))
-            fresh.replace(step)
+            step_clock(rig, STEPS_US[number % len(STEPS_US)])
             rig.progress(8, 20)
             time.sleep(run.dice.uniform(0.1, 0.8))
             if number % 4 == 3:
                 rig.services["daemon"].kill()
             run.counted()
-        step.write_text("0")
+        step_clock(rig, 0)
         rig.settle()
+
+
+def step_clock(rig: Rig, step_us: int) -> None:
+    """Set the daemon's wall clock to the machine's and `step_us`."""
+    fresh = rig.store.with_name("step.new")
+    fresh.write_text(str(step_us))
+    fresh.replace(rig.store.with_name("step"))
 
 
 @fault_class("freeze", runs=9)
