@@ -35,6 +35,7 @@ from edged.events.publisher import EventPublisher
 from edged.platform.clock import Clock
 from edged.sources.base import Source
 from edged.store import BeatRecord, Encoded, Store, StoreFull
+from edged.store.gaps import Gap
 from edged.uplink.upload_coalescer import UploadCoalescer
 
 Task = Callable[[], object]
@@ -49,6 +50,8 @@ class Commit:
     sync: bool = True
     snapshot: tuple[bytes, State] | None = None
     """Facts and arrays of a snapshot to be taken right after the commit."""
+    gaps: list[Gap] = field(default_factory=list)
+    """Losses to be recorded before."""
     on_durable: Callable[[Committed], None] | None = None
     """Called on the commit thread when all is durable and acked."""
 
@@ -266,6 +269,9 @@ class Committer:
         encoded = Encoded(commit.record)
         while True:
             try:
+                if commit.gaps:
+                    self._store.record_gaps(commit.gaps)
+                    commit.gaps = []
                 refs = self._store.commit(encoded, commit.sync, self._clock.wall_us())
             except StoreFull as problem:
                 if self._end_snapshot() or self._drop_oldest():

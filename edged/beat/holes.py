@@ -102,6 +102,7 @@ class HoleReplay:
         for job in self._registry.list:
             self._lead_astray(job, hole.text or "the state before it is lost")
             self._number(job, hole)
+            lose_positions(job)
         self._beat = max(hole.before - 1, self._beat)
 
     def _number(self, job: JobRuntime, hole: Hole) -> None:
@@ -144,6 +145,7 @@ class HoleReplay:
                 else:
                     self._lead_astray(job, "the job's document and state are lost")
                     self._number(job, self._hole)
+                    lose_positions(job)
 
     @property
     def passed(self) -> bool:
@@ -367,6 +369,12 @@ def _sealed_all(job: JobRuntime, facts: JobFacts) -> bool:
         sink.numbers() and facts.flush >= (Flush.PROMPT if sink.prompt else Flush.ALL)
         for sink in job.sinks.values()
     )
+
+
+def lose_positions(job: JobRuntime) -> None:
+    """Let producers go on ahead of their numbers, which may be too low."""
+    for s in job.streams.values():
+        s.staging.producers.lose_positions()
 
 
 def positions(job: JobRuntime) -> Positions:

@@ -38,6 +38,7 @@ from edged.job.footprint import Footprint
 from edged.job.plan import DROP_OLDEST, JobPlan
 from edged.job.state_carryover import compare
 from edged.pages.sealed import PageKey
+from edged.store.gaps import DAMAGED, Gap
 
 
 @dataclass
@@ -77,6 +78,20 @@ class JobRegistry:
     def get(self, name: str) -> JobRuntime | None:
         """The job of this name."""
         return next((job for job in self.list if job.plan.name == name), None)
+
+    def take_jumps(self) -> list[Gap]:
+        """Batches that producers found missing since the last call (`Producers.jump`)."""
+        found = []
+        for job in self.list:
+            for name, s in job.streams.items():
+                jumps, s.staging.producers.jumps = s.staging.producers.jumps, []
+                for producer, first, last in jumps:
+                    detail = "acknowledged in beats that damage took; the producer goes on"
+                    found.append(
+                        Gap(DAMAGED, name, first, last, None, job.plan.name, producer,
+                            detail=detail)
+                    )  # fmt: skip
+        return found
 
     def fed_by(self, feeds: Iterable[tuple[str, str]]) -> Iterator[StreamRuntime]:
         """The streams of these (job, stream) pairs."""

@@ -56,6 +56,8 @@ class Losses:
             producers = arrays.get(f"{part}/staging/producers")
             if kind == "streams" and producers is not None:
                 job.streams[name].staging.producers.restore(json.loads(producers.tobytes()))
+            elif kind == "streams":
+                job.streams[name].staging.producers.lose_positions()
         number_behind(job, last)
         detail = f"the snapshot's state of {', '.join(sorted(missing))} of job {job.plan.name}"
         self._gaps += batch_gaps(job, {}, f"rows among these were only in {detail}")

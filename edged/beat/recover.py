@@ -24,7 +24,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from edged.beat.holes import HoleReplay
+from edged.beat.holes import HoleReplay, lose_positions
 from edged.beat.jobs import JobRegistry, carry_over
 from edged.beat.losses import Losses, number_behind, whole_parts
 from edged.beat.record import BeatFacts
@@ -98,7 +98,12 @@ def recover(
         recoverer.pass_hole(recovery.end)
     for name in found.drafts:
         found.registry.shelved[name].beat = found.beat
+    known = {job.plan.name for job in found.jobs}
     _take_files(found, plans, context, clock, origins or {}, faulty)
+    if recovery.snapshot is None and store.salvaged:
+        for job in found.jobs:
+            if job.plan.name not in known:
+                lose_positions(job)
     recoverer.settle(clock.wall_us())
     if recovery.snapshot is None:
         found.notes.clear()  # everything is new
@@ -297,6 +302,7 @@ class _Recoverer:
             base, parts = self._read_shelf(shelved)
             if base is None and not parts:
                 job = build_job(shelved.document, self._context)
+                lose_positions(job)
             else:
                 job = replay_shelf(base, parts, self._context, self._await_room)
             number_behind(job, shelved.last)

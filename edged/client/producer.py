@@ -89,6 +89,8 @@ class Producer:
         self._greeted = self._end_sent = False
         self._ended = self._ending = self._parting = False
         self._fatal: PeerError | None = None
+        self._forgotten = ""
+        """What edged has forgotten of this producer, for an error."""
         self._retry_at = 0.0
         self._backoff = Backoff(
             random.random, RECONNECT_BASE_S, RECONNECT_S_MAX, RECONNECT_EARLY_S_MAX
@@ -370,19 +372,20 @@ class Producer:
         elif kind == frames.ERROR:
             self._drop()
             text = payload.decode(errors="replace")
-            self._fatal = PeerError(f"{self._address}, stream {self._stream}: {text}")
+            kind_of = ProtocolError if self._forgotten else PeerError
+            text = f"{self._address}, stream {self._stream}: {text}{self._forgotten}"
+            self._fatal = kind_of(text)
             raise self._fatal
 
     def _hello(self, seq: int) -> None:
         first = self._unacked[0][0] if self._unacked else self._last + 1
+        self._forgotten = ""
         if self._known and seq < first - 1:
-            self._drop()
-            self._fatal = ProtocolError(
-                f"{self._address}, stream {self._stream}: edged knows batches up to {seq} of"
-                f" {self._id}, but has acknowledged {first - 1}: its store is another one or was"
-                " reset; take a new producer id"
+            # A store that was damaged takes the next batch all the same; another one refuses it.
+            self._forgotten = (
+                f"; edged knows batches up to {seq} of {self._id}, but has acknowledged "
+                f"{first - 1}: its store is another one or was reset; take a new producer id"
             )
-            raise self._fatal
         self._known, self._greeted = True, True
         self._backoff.succeeded()
         self._last = max(self._last, seq)

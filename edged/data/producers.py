@@ -4,8 +4,12 @@ A producer names itself (`edged.producer` on the wire).  Internally it has a num
 one.  Number 0 is the anonymous producer, shared by all peers without a name.  The arrays are
 indexed by number; a free number has the name "".
 
-Durable: ids, seq, latest_us, ended, behind, late, contents.  `seen_us` is on the monotonic clock of
-this run, `ahead` counts in this run.
+A recovery that lost positions (`lose_positions`) leaves producers with numbers that may be too low.
+The first batch of such a producer may be ahead of its number; what is between was acknowledged and
+is lost, and is in `jumps`.
+
+Durable: ids, seq, latest_us, ended, behind, late, contents, unsure, names_lost.  `seen_us` is on
+the monotonic clock of this run, `ahead` counts in this run.
 `changes` gives the delta for a beat's record; `apply` replays it in the order freed numbers, new
 names, values.  `late` is not in it: a replay counts late rows again.  Both `changes` and `to_json`
 are dicts of lists of JSON values.  Code that keeps values of its own by number must clear those in
@@ -50,6 +54,12 @@ class Producers:
         """Rows refused in this run because their time was too far ahead."""
         self.contents: dict[int, str] = {}
         """What producers send, by number, of those that name it."""
+        self.unsure: set[int] = set()
+        """Numbers whose `seq` may be too low: the record of later batches is lost."""
+        self.names_lost = False
+        """Whether a producer without a number may have had one."""
+        self.jumps: list[tuple[str, int, int]] = []
+        """Producer, first and last batch of each lost range; the reader clears it."""
         self._told: dict[int, str] = {}
         self.forgotten: list[int] = []
         """Numbers freed since the last `mark_logged`."""
@@ -75,7 +85,22 @@ class Producers:
         if number is None:
             number = self._free[0] if self._free else len(self.ids)
             self._give(number, id)
+            self.unsure |= {number} if self.names_lost else set()
         return number
+
+    def lose_positions(self) -> None:
+        """Note that batches of any producer may be lost, and the record of them too."""
+        self.names_lost = True
+        self.unsure = {n for n, id in enumerate(self.ids) if id}
+
+    def jump(self, number: int, seq: int) -> bool:
+        """Go on with batch `seq` of a producer whose number may be too low; False: it is not."""
+        if number not in self.unsure:
+            return False
+        self.jumps.append((self.ids[number], int(self.seq[number]) + 1, seq - 1))
+        self.seq[number] = seq - 1
+        self.unsure.discard(number)
+        return True
 
     def forget(self, number: int) -> None:
         """Free a number.  No staged row may belong to it; its producer would start from nothing."""
@@ -85,6 +110,7 @@ class Producers:
         self.seen_us[number] = self.ended[number] = 0
         self.behind[number] = self.late[number] = self.ahead[number] = 0
         self.contents.pop(number, None)
+        self.unsure.discard(number)
         self.forgotten.append(number)
         self._free = sorted({*self._free, number})
         self._new = [n for n in self._new if n != number]
@@ -133,6 +159,7 @@ class Producers:
                 self._give(number, id)
         at = np.array(changes["number"], np.int64)
         self.seq[at] = changes["seq"]
+        self.unsure -= set(changes["number"])
         self.latest_us[at] = changes["latest_us"]
         self.ended[at] = changes["ended"]
         self.behind[at] = changes.get("behind", 0)
@@ -175,6 +202,8 @@ class Producers:
             "behind": self.behind.tolist(),
             "late": self.late.tolist(),
             "contents": [[n, c] for n, c in sorted(self.contents.items())],
+            "unsure": sorted(self.unsure),
+            "names_lost": self.names_lost,
         }
 
     @classmethod
@@ -198,6 +227,8 @@ class Producers:
         self.behind = np.array(document.get("behind", [0] * n), np.uint8)
         self.late = np.array(document.get("late", [0] * n), np.int64)
         self.contents = dict(document.get("contents", []))
+        self.unsure = set(document.get("unsure", ()))
+        self.names_lost = bool(document.get("names_lost", False))
         self.ahead = np.zeros(n, np.int64)
         self.seen_us = np.zeros(n, np.int64)
         self.mark_logged()

@@ -60,6 +60,8 @@ class ConnectionOutcome:
     reason: str = BATCH
     ended: bool = False
     duplicate: int = 0
+    again: str = ""
+    """Why the connection has to be made again."""
 
 
 class StreamFeed:
@@ -411,13 +413,29 @@ class StreamFeed:
             outcome = ConnectionOutcome(self._at(int(slots[i])))
             if i in texts:
                 outcome.error, outcome.reason = texts[i]
+            elif self._jumped(outcome.connection, regions[i]):
+                outcome.again = "batches before this one are lost here; go on with it"
             elif regions[i, ipc.REGION.error]:
                 most = self.decoder.message_bytes_max
                 outcome.error = problem(regions[i], self.staging, most)
-            outcome.ended = outcome.error is None and bool(regions[i, ipc.REGION.end])
+            outcome.ended = not (outcome.error or outcome.again) and bool(
+                regions[i, ipc.REGION.end]
+            )
             outcome.duplicate = int(regions[i, ipc.REGION.duplicate_seq])
             outcomes.append(outcome)
         return outcomes
+
+    def _jumped(self, connection: Connection, region: Int64s) -> bool:
+        """Whether a gap before a batch is one that a damaged store has left.  The producer goes on
+        with that batch then."""
+        if region[ipc.REGION.error] != ipc.E_GAP:
+            return False
+        number, seq = connection.number, int(region[ipc.REGION.detail])
+        if not self.staging.producers.jump(number, seq):
+            return False
+        self._committed = at_least(self._committed, number + 1)
+        self._committed[number] = seq - 1
+        return True
 
 
 def at_least(array: Int64s, size: int, fill: int = 0) -> Int64s:

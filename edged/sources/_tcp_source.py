@@ -315,6 +315,9 @@ class TcpSource(Source):
         if outcome.error is not None:
             self._refuse(connection, outcome.error, outcome.reason, monotonic_us)
             return
+        if outcome.again:
+            self._send_away(connection, outcome.again)
+            return
         if outcome.duplicate:
             committed = feed.committed(connection.number)
             if outcome.duplicate <= committed:
