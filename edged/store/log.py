@@ -26,8 +26,8 @@ from edged.store.errors import no_room
 from edged.store.records import ALIGN, BeatRecord, Encoded, Lineage, RecordEntry, RecordReader
 from edged.store.segments import Scanned, Segment, pack_header, scan_segment, seed_of_nonce
 
-_SPARES_MAX = 12
-"""Retired files kept for reuse.  With 64 MiB each they hold the log between two snapshots.
+_SPARES_MAX = 16
+"""Retired files kept for reuse.  With 64 MiB each they hold the log of two intervals of snapshots.
 Overwriting costs 0.13 CPU-s/GB and 9 ms per 16 MiB record; a fresh file costs 1.75 CPU-s/GB and
 stalls of 100 ms (2-core VM, ext4 on virtio)."""
 
@@ -40,6 +40,8 @@ class SegmentLog:
         self._segment_bytes = max(2 * ALIGN, segment_bytes // ALIGN * ALIGN)
         self._active: File | None = None
         self._spares: list[str] = []
+        self._resting: list[str] = []
+        """Retired files that a page reader may still have open."""
         self.syncs = 0
         """Number of syncs of records and of segment headers."""
         self._next_number = 1
@@ -54,7 +56,8 @@ class SegmentLog:
     @property
     def bytes(self) -> int:
         """Bytes of all segment files, spare ones included."""
-        return sum(s.size for s in self.segments) + len(self._spares) * self._segment_bytes
+        spares = len(self._spares) + len(self._resting)
+        return sum(s.size for s in self.segments) + spares * self._segment_bytes
 
     def sealed(self) -> list[Segment]:
         """The closed segments, oldest first."""
@@ -210,29 +213,38 @@ class SegmentLog:
     # -- retire --------------------------------------------------------------------------------
 
     def retire(self, segments: list[Segment], reusable: list[Segment]) -> None:
-        """Drop the oldest segments, whose content is no longer needed.
+        """Drop the oldest segments, whose content is no longer needed, and keep some as spare files.
 
-        Those that are also `reusable` (no reader has them open) may become spare files.
+        A page reader may read a batch of pages at a stale location. A segment is therefore a spare
+        at once if it is in `reusable`, and else after `reclaim`.
         """
         spares: list[str] = []
+        resting: list[str] = []
         for segment in segments:
-            fits = segment.size == self._segment_bytes
-            if segment in reusable and fits and len(self._spares) + len(spares) < _SPARES_MAX:
+            kept = len(self._spares) + len(self._resting) + len(spares) + len(resting)
+            if segment.size == self._segment_bytes and kept < _SPARES_MAX:
                 spare = segment.path[: -len(".log")] + ".spare"
                 self._disk.rename(segment.path, spare)
-                spares.append(spare)
+                (spares if segment in reusable else resting).append(spare)
             else:
                 self._disk.unlink(segment.path)
         if segments:
             self._disk.sync_directory(self._directory)
         self._spares += spares
+        self._resting += resting
         self.segments = self.segments[len(segments) :]
+
+    def reclaim(self) -> None:
+        """Allow the reuse of all segments retired before: no reader uses their locations."""
+        self._spares += self._resting
+        self._resting = []
 
     def drop_spares(self) -> None:
         """Delete the spare files to free their space."""
-        while self._spares:
-            self._disk.unlink(self._spares[-1])
-            self._spares.pop()
+        for spares in (self._resting, self._spares):
+            while spares:
+                self._disk.unlink(spares[-1])
+                spares.pop()
 
     def close(self) -> None:
         """Close the active segment."""

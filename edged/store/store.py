@@ -343,6 +343,7 @@ class Store:
             self._log.snapshots = task.beat + 1
             self.log_bytes_since_snapshot -= task.log_bytes
             self._write_acks()
+            self._log.reclaim()
             moved = self._waiting.retire(move=True)
             first = self._log.segments[0].follows if self._log.segments else self._log.last
             self._snapshots.forget(first, barrier)
