@@ -213,7 +213,7 @@ class SegmentLog:
     # -- retire --------------------------------------------------------------------------------
 
     def retire(self, segments: list[Segment], reusable: list[Segment]) -> None:
-        """Drop the oldest segments, whose content is no longer needed, and keep some as spare files.
+        """Drop the oldest segments, which nothing needs any more, and keep some as spare files.
 
         A page reader may read a batch of pages at a stale location. A segment is therefore a spare
         at once if it is in `reusable`, and else after `reclaim`.
