@@ -174,46 +174,6 @@ def test_a_snapshot_moves_unacked_pages_to_the_spool_and_frees_the_log(tmp_path)
         assert list((tmp_path / "spool").iterdir()) == []
 
 
-def test_recycled_segments_never_show_what_they_held_before(tmp_path):
-    with open_store(tmp_path) as store:
-        number = 0
-        for _ in range(6):
-            for _ in range(9):
-                number += 1
-                store.commit(beat(number, inputs=60_000))
-            store.snapshot(number, b"", {})
-        names = [p.name for p in (tmp_path / "log").iterdir()]
-        assert any(n.endswith(".spare") for n in names)
-        for _ in range(3):
-            number += 1
-            store.commit(beat(number, inputs=60_000))
-    with open_store(tmp_path) as store:
-        assert [r.number for r in store.recover().records] == [number - 2, number - 1, number]
-
-
-def test_a_segment_whose_pages_moved_is_reused_after_the_next_snapshot_only(tmp_path):
-    """A page reader may read a batch at the old location meanwhile."""
-
-    def files(kind):
-        return {p.stat().st_ino for p in (tmp_path / "log").glob(kind)}
-
-    def beats(store, first):
-        for number in range(first, first + 9):
-            store.commit(beat(number, page(number), inputs=60_000))
-
-    with open_store(tmp_path) as store:
-        beats(store, 1)
-        store.snapshot(9, b"", {})
-        retired = files("*.spare")
-        assert retired
-        beats(store, 10)
-        assert files("*.spare") == retired
-        store.snapshot(18, b"", {})
-        beats(store, 19)
-        assert files("*.log") & retired
-        assert [read(r) for r in store.pending()] == [page(i).data for i in range(1, 28)]
-
-
 def test_a_snapshot_keeps_every_kind_of_array(tmp_path):
     rng = np.random.default_rng(1)
     record = np.zeros(4, [("x", "i4"), ("y", "f8", (2,)), ("z", [("q", "u1")])])
