@@ -1,10 +1,11 @@
 """The file of acks: what the centre has confirmed, so that a restart offers fewer pages again.
 
 `acks` is two lines: JSON `{"epoch": "<16 hex digits>", "acks": [[stream, partition, seq], …],
-"newest": [[stream, partition, seq], …]}`, and the CRC-32 of the first line in decimal.  `newest`
-has the last number that existed, acked or not: where a snapshot is lost, page numbers go on behind
-it.  The file is a hint, written without a sync.  If it is stale, missing or damaged, pages are
-offered once more and the centre drops them.
+"newest": [[stream, partition, seq], …], "session": counter}`, and the CRC-32 of the first line in
+decimal.  `newest` has the last number that existed, acked or not: where a snapshot is lost, page
+numbers go on behind it; `session` does the same for the session.  The file is a hint, written
+without a sync.  If it is stale, missing or damaged, pages are offered once more and the centre
+drops them.
 """
 
 from __future__ import annotations
@@ -31,12 +32,24 @@ def read_acks(disk: Disk, path: str, epoch: int) -> tuple[Numbers, Numbers]:
     return acked, newest
 
 
-def write_acks(disk: Disk, path: str, epoch: int, acked: Numbers, newest: Numbers) -> None:
+def read_session_hint(disk: Disk, path: str, epoch: int) -> int | None:
+    """The session that wrote the file; None if it is missing or damaged."""
+    document = read_checked(disk, path) if disk.exists(path) else None
+    if document is None or document["epoch"] != f"{epoch:016x}":
+        return None
+    session: int | None = document.get("session")
+    return session
+
+
+def write_acks(
+    disk: Disk, path: str, epoch: int, session: int, acked: Numbers, newest: Numbers
+) -> None:
     """Replace the file.  A full disk is ignored."""
     lists = ([[s, p, q] for (s, p), q in sorted(n.items())] for n in (acked, newest))
     document = dict(zip(("acks", "newest"), lists, strict=True))
     try:
-        write_checked(disk, path, {"epoch": f"{epoch:016x}", **document}, sync=False)
+        content = {"epoch": f"{epoch:016x}", **document, "session": session}
+        write_checked(disk, path, content, sync=False)
     except OSError as problem:
         if problem.errno not in DISK_FULL:
             raise

@@ -44,11 +44,15 @@ def create_identity(disk: Disk, path: str) -> int:
     return epoch
 
 
+def _crc(version: object, epoch: object) -> int:
+    return zlib.crc32(f"{version} {epoch}".encode())
+
+
 def write_identity(disk: Disk, path: str, epoch: int, version: int) -> None:
     """Write the identity of a store of format `version`, durably."""
     number = f"{epoch:016x}"
-    crc = zlib.crc32(f"{version} {number}".encode())
-    content = {"format": version, "epoch": number, "crc": crc, "edged": __version__}
+    content = {"format": version, "epoch": number, "crc": _crc(version, number)}
+    content["edged"] = __version__
     replace_file(disk, path, [(json.dumps(content) + "\n").encode()])
 
 
@@ -56,9 +60,10 @@ def read_identity(disk: Disk, path: str) -> int:
     """The epoch.  Raises StoreError for a format that this version neither reads nor migrates."""
     document = _read(disk, path)
     version, epoch = document["format"], document["epoch"]
-    if version not in READABLE:
+    of = [v for v in (version, *READABLE) if document.get("crc") == _crc(v, epoch)]
+    if version not in READABLE and of in ([], [version]):
         raise StoreError(f"{path}: {_refusal(document)}")
-    if document.get("crc") != zlib.crc32(f"{version} {epoch}".encode()):
+    if version not in of:
         raise StoreCorrupt(f"{path}: damaged; see docs/store.md, 'When the store is damaged'")
     return int(epoch, 16)
 
@@ -98,6 +103,38 @@ def _refusal(document: Mapping[str, Any]) -> str:
     )
 
 
+def valid_slots(disk: Disk, path: str) -> list[tuple[int, int]]:
+    """Counter and epoch of each slot of a session that is whole; an empty one has zeros."""
+    file = disk.open(path)
+    try:
+        slots = [file.pread(_SLOT.size, i * _SLOT_BYTES) for i in (0, 1)]
+    finally:
+        file.close()
+    found = []
+    for slot in slots:
+        if len(slot) == _SLOT.size:
+            counter, _, epoch, crc = _SLOT.unpack(slot)
+            if slot == bytes(_SLOT.size) or crc == zlib.crc32(slot[:-4]):
+                found.append((counter, epoch))
+    return found
+
+
+def epochs_of_session(disk: Disk, path: str) -> list[int]:
+    """The epoch of each whole slot."""
+    return [epoch for _, epoch in valid_slots(disk, path) if epoch]
+
+
+def write_session(disk: Disk, path: str, counter: int, epoch: int) -> None:
+    """Replace a session by one with this counter in both slots, durably."""
+    block = _slot(counter, random_u64(), epoch)
+    replace_file(disk, path, [block + block])
+
+
+def _slot(counter: int, nonce: int, epoch: int) -> bytes:
+    body = struct.pack("<QQQ", counter, nonce, epoch)
+    return body + struct.pack("<I", zlib.crc32(body)) + bytes(_SLOT_BYTES - _SLOT.size)
+
+
 def next_session(disk: Disk, path: str, epoch: int) -> tuple[int, int]:
     """Count this opening, durably; returns (counter, nonce)."""
     fresh = not disk.exists(path)
@@ -117,8 +154,7 @@ def next_session(disk: Disk, path: str, epoch: int) -> tuple[int, int]:
             )
         counter = max(valid) + (1 if len(valid) == 2 else 2)
         nonce = random_u64()
-        body = struct.pack("<QQQ", counter, nonce, epoch)
-        block = body + struct.pack("<I", zlib.crc32(body)) + bytes(_SLOT_BYTES - _SLOT.size)
+        block = _slot(counter, nonce, epoch)
         older = counters.index(None) if None in counters else counters.index(min(valid))
         file.pwritev([block], older * _SLOT_BYTES)
         file.sync()

@@ -96,6 +96,14 @@ def pack_header(number: int, nonce: int, epoch: int, follows: int) -> bytes:
     return head + struct.pack("<I", zlib.crc32(head))
 
 
+def epoch_of_segment(file: File) -> int | None:
+    """The epoch in a segment's header; None where that is damaged."""
+    head = file.pread(_HEADER.size, 0)
+    if len(head) < _HEADER.size or int.from_bytes(head[-4:], "little") != zlib.crc32(head[:-4]):
+        return None
+    return int(_HEADER.unpack(head)[5])
+
+
 def scan_segment(file: File, path: str, number: int, epoch: int) -> Scanned:
     """Read and check a segment.  Raises OSError where the disk does."""
     size = file.size()

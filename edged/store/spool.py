@@ -194,6 +194,16 @@ class Spool:
             self._disk.unlink(spool.path)
 
 
+def epoch_of_spool_file(file: File) -> int | None:
+    """The epoch in a spool file's header; None where that or the table is damaged."""
+    head = file.pread(_HEADER.size, 0)
+    if len(head) < _HEADER.size:
+        return None
+    *_, epoch, count, crc = _HEADER.unpack(head)
+    table = file.pread(min(count * PAGE_ENTRY_BYTES, file.size()), _HEADER.size)
+    return int(epoch) if crc == zlib.crc32(table, zlib.crc32(head[:-4])) else None
+
+
 def _number(path: str) -> int:
     return int(path.rpartition("/")[2][: -len(".pages")])
 

@@ -49,6 +49,7 @@ from edged.store.errors import StoreFull, no_room
 from edged.store.gaps import Gap, GapLog, OnGap
 from edged.store.lock import take_lock
 from edged.store.log import SegmentLog
+from edged.store.lost_identity import read_or_restore_identity, restore_session
 from edged.store.page_index import PageIndex, PageRef
 from edged.store.records import ALIGN, BeatRecord, Encoded, Hole, RecordEntry
 from edged.store.recovery import Linked
@@ -159,16 +160,16 @@ class Store:
     def _start(self, tell: Callable[[str], None]) -> None:
         disk, known = self._disk, f"{self._path}/identity"
         if disk.exists(known):
-            self.device_epoch = identity.read_identity(disk, known)
+            with suppress(StoreCorrupt):  # it may follow from other files
+                identity.read_identity(disk, known)
         disk.mkdir(self._path)
         self._lock = take_lock(disk, self._path)
-        if disk.exists(known):
-            self.device_epoch = identity.read_identity(disk, known)
-        else:
-            self._create(known)
         for name in _DIRECTORIES:
             disk.mkdir(f"{self._path}/{name}")
+        epoch = read_or_restore_identity(disk, self._path, self._salvage)
+        self.device_epoch = self._create(known) if epoch is None else epoch
         self.migrated = migration.migrate(disk, self._path, self.device_epoch, tell)
+        restore_session(disk, self._path, self.device_epoch, self._salvage)
         self.session = identity.next_session(disk, f"{self._path}/session", self.device_epoch)
         disk.sync_directory(self._path)
         self._log = SegmentLog(disk, f"{self._path}/log", self.device_epoch, self._segment_bytes)
@@ -188,15 +189,16 @@ class Store:
             self.gaps.write()
         self._recover()
 
-    def _create(self, known: str) -> None:
+    def _create(self, known: str) -> int:
         for name in _DIRECTORIES:
             path = f"{self._path}/{name}"
             if self._disk.exists(path) and self._disk.listdir(path):
                 raise StoreCorrupt(
                     f"{known}: missing, but {path} holds data; bring it back, or see docs/store.md"
                 )
-        self.device_epoch = identity.create_identity(self._disk, known)
+        epoch = identity.create_identity(self._disk, known)
         self._disk.sync_directory(str(Path(self._path).parent))
+        return epoch
 
     def _recover(self) -> None:
         segment_bytes = self._segment_bytes
@@ -479,7 +481,8 @@ class Store:
     def _write_acks(self) -> None:
         with self._acks_lock:
             acked, newest = self._index.high_water(), self._index.newest()
-            write_acks(self._disk, f"{self._path}/acks", self.device_epoch, acked, newest)
+            epoch, session = self.device_epoch, self.session[0]
+            write_acks(self._disk, f"{self._path}/acks", epoch, session, acked, newest)
 
     @contextmanager
     def _latching(self, doing: str) -> Iterator[None]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import zlib
 
 import numpy as np
 import pytest
@@ -183,7 +184,9 @@ def test_the_first_format_becomes_this_one_and_goes_on(tmp_path):
 def test_another_format_is_refused_with_what_to_do(tmp_path, version, says):
     made(path=tmp_path)
     file = tmp_path / "identity"
-    file.write_text(json.dumps({**json.loads(file.read_text()), "format": version, "edged": "9.9"}))
+    document = json.loads(file.read_text())
+    crc = zlib.crc32(f"{version} {document['epoch']}".encode())
+    file.write_text(json.dumps({**document, "format": version, "crc": crc, "edged": "9.9"}))
     before = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
     with pytest.raises(StoreError, match=says):
         Store.open(tmp_path)
