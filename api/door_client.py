@@ -41,7 +41,7 @@ RETRY_S = 2
 
 Snapshot = dict[str, Any]
 
-_READS = frozenset(("status", "jobs", "job", "events", "config"))
+_READS = frozenset(("status", "jobs", "job", "job.validate", "events", "config"))
 _KINDS = {
     "invalid": "invalid",
     "missing": "not-found",
@@ -357,9 +357,13 @@ def refused(answer: dict[str, Any]) -> ApiProblem:
     return ApiProblem(kind, f"{where}: {what}" if where else what, do, faults, retry_s)
 
 
-def down(path: str, why: str) -> ApiProblem:
+class DaemonDown(ApiProblem):
     """The daemon does not answer, and nothing was carried out."""
-    return ApiProblem(
+
+
+def down(path: str, why: str) -> DaemonDown:
+    """The problem of a daemon at `path` that does not answer."""
+    return DaemonDown(
         "unavailable",
         f"the daemon does not answer at {path}: {why}",
         "see `systemctl status edged`; requests work again when it is back",

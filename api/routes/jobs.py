@@ -13,11 +13,13 @@ from fastapi.responses import JSONResponse, Response
 
 from api import context, paging
 from api.answers import validated
+from api.door_client import DaemonDown, DoorClient
 from api.drains import Drain
 from api.openapi import LONG, body, says, tagged
 from api.operations import Prefer, Progress, is_long
-from api.problems import ApiProblem, ProblemFault
+from api.problems import KINDS, ApiProblem, ProblemFault
 from api.security import control, read
+from edged.documents.unchecked import UNCHECKED
 from edged.rest.answers import Explanation, Job, Jobs, Name, Verdict
 from edged.rest.answers.jobs import DOCUMENT
 
@@ -203,17 +205,24 @@ async def drain_job(
     tags=["jobs"],
 )
 async def validate_job(request: Request, prefer: Prefer = None) -> Response:
-    """Whether a job document is valid, and all of its faults.  Changes nothing."""
+    """Whether a put of a job document would be accepted, and its faults.  Changes nothing.
+
+    The daemon decides as it does for a put.  Expressions are not compiled.
+    """
     shared = context.of(request)
     text, format = await _document(request)
 
     async def work(progress: Progress) -> Response:
         result = await shared.reader.ask(text, format, progress, compile=False)
+        faults, more = result.faults, dict[str, Any](notes=[], unchecked=[])
+        if result.document is not None:
+            faults, more = await _decided(shared.door, result.document)
         verdict = {
-            "valid": not result.faults,
+            "valid": not faults,
             "name": result.name,
-            "faults": [fault.document() for fault in result.faults],
+            "faults": [fault.document() for fault in faults],
             "warnings": list(result.warnings),
+            **more,
         }
         return JSONResponse(validated(Verdict, verdict))
 
@@ -288,6 +297,24 @@ async def _ask(
         raise
     finally:
         door.forget()
+
+
+async def _decided(
+    door: DoorClient, document: dict[str, Any]
+) -> tuple[tuple[ProblemFault, ...], dict[str, Any]]:
+    """The faults for which the daemon refuses to put a document without faults of its own, and
+    notes or what is not checked.  Raises ApiProblem where it cannot decide now."""
+    try:
+        answer = await door.ask("job.validate", document=document, origin="api")
+    except ApiProblem as problem:
+        if isinstance(problem, DaemonDown) or problem.kind == "unsupported":
+            return (), {"notes": [], "unchecked": [*UNCHECKED]}
+        if problem.kind not in ("invalid", "conflict"):
+            raise
+        do = "" if problem.do == KINDS[problem.kind].do else problem.do
+        fault = ProblemFault("document", str(problem.detail), do)
+        return problem.errors or (fault,), {"notes": [], "unchecked": []}
+    return (), {"notes": answer["notes"], "unchecked": []}
 
 
 async def _get(request: Request, name: str) -> Job:

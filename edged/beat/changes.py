@@ -3,8 +3,8 @@
     post ─► [no beat, no commit under way] ─► check ─► sources ─► jobs ─► record ─► durable ─►
     answer
 
-1. A failed check changes nothing.  Checked are the version, the state that is carried over, and the
-   sources.
+1. A failed check changes nothing.  Checked are the version, the other jobs, the state that is
+   carried over, and the sources (`_decide`).  A CheckRequest ends there.
 2. A pause is preceded by a beat that seals the job's open pages, so that no row waits in them
    longer than promised.
 3. The record goes through the commit thread like a beat's.  If the change decides whether inputs
@@ -25,10 +25,11 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol, TypedDict
 
-from edged.beat.inputs import Inputs
-from edged.beat.jobs import JobRegistry, Precondition, carry_over, describe
+from edged.beat.inputs import Fed, Inputs
+from edged.beat.jobs import JobRegistry, Precondition, carry_notes, carry_over, describe
 from edged.beat.runtime import JobRuntime
 from edged.beat.shelf import REMEDY, SHELVED, ShelvedJob
+from edged.beat.stream_runtime import StreamRuntime
 from edged.errors import CommandError, EdgedError, StoreFailed
 from edged.events.publisher import EventPublisher
 from edged.job.changes import PAUSED, RUNNING, Change
@@ -62,6 +63,38 @@ class ChangeRequest:
     job: JobRuntime | None = None
     precondition: Precondition = field(default_factory=Precondition)
     answer: Future[JobAnswer] = field(default_factory=Future)
+
+
+class CheckAnswer(TypedDict):
+    """What a put would do: whether the job is new, and notes on its state."""
+
+    created: bool
+    notes: list[str]
+
+
+@dataclass
+class JobCandidate:
+    """A job that is only checked: its plan, and streams without room.  No operator is built, so
+    that no expression is compiled."""
+
+    plan: JobPlan
+    streams: dict[str, StreamRuntime]
+    problem: str = ""
+
+    @classmethod
+    def of(cls, plan: JobPlan) -> JobCandidate:
+        """The candidate of a plan."""
+        return cls(plan, {name: StreamRuntime.of(s, 1) for name, s in plan.streams.items()})
+
+
+@dataclass(frozen=True)
+class CheckRequest:
+    """A put that is decided and not made; `answer` as of a ChangeRequest."""
+
+    change: Change
+    job: JobCandidate
+    precondition: Precondition = field(default_factory=Precondition)
+    answer: Future[CheckAnswer] = field(default_factory=Future)
 
 
 class Beats(Protocol):
@@ -114,14 +147,14 @@ class JobChanges:
         self._clock, self._publisher = clock, publisher
         self.retry_us = 0
         """When a refused delete is tried again (monotonic)."""
-        self._requests: deque[ChangeRequest] = deque()
+        self._requests: deque[ChangeRequest | CheckRequest] = deque()
         self._watches_acks = False
 
     def __bool__(self) -> bool:
         return bool(self._requests)
 
-    def post(self, request: ChangeRequest) -> None:
-        """Queue a change; any thread.  Raises CommandError where the queue is full."""
+    def post(self, request: ChangeRequest | CheckRequest) -> None:
+        """Queue a change or a check; any thread.  Raises CommandError where the queue is full."""
         if len(self._requests) >= REQUESTS_MAX:
             raise CommandError("busy", f"{REQUESTS_MAX} changes wait already", retry_s=1.0)
         self._requests.append(request)
@@ -131,7 +164,10 @@ class JobChanges:
         while self._requests:
             request = self._requests.popleft()
             try:
-                self._make(beats, request)
+                if isinstance(request, CheckRequest):
+                    request.answer.set_result(self._check_put(request))
+                else:
+                    self._make(beats, request)
             except (StoreFailed, StoreFull):  # a beat within was given up: the heart must end
                 raise
             except EdgedError as problem:
@@ -174,18 +210,15 @@ class JobChanges:
         self._requests.append(request)
 
     def _make(self, beats: Beats, request: ChangeRequest) -> None:
-        change, old = request.change, self.registry.get(request.change.name)
-        if (shelved := self.registry.shelved.get(change.name)) is not None:
+        change = request.change
+        if change.op == "delete" and (shelved := self.registry.shelved.get(change.name)):
             self._delete_shelved(beats, request, shelved)
             return
-        self._check(request, old)
-        if old is not None and _is_in_effect(change, old):
+        old, after = self._decide(change, request.precondition, request.job)
+        if after is None:
+            assert old is not None
             request.answer.set_result({"job": describe(old), "created": False, "notes": []})
             return
-        after = self._after(request)
-        self.host.check([job.plan for job in after])
-        if request.job is not None:
-            self.registry.check(request.job.plan)
         beats.await_commit()
         if old is not None and change.op == "state" and change.state == PAUSED:
             beats.seal_job(old)
@@ -209,12 +242,34 @@ class JobChanges:
             self._snapshot(beats, before)
             on_durable()
 
+    def _decide(
+        self, change: Change, precondition: Precondition, job: Fed | None
+    ) -> tuple[JobRuntime | None, list[Fed] | None]:
+        """The job so far, and the jobs after the change; None where it is in effect already.
+
+        Raises EdgedError where the change is refused; nothing has changed then.
+        """
+        old = self.registry.get(change.name)
+        self._check(change, precondition, old)
+        if old is not None and _is_in_effect(change, old):
+            return old, None
+        after = self._after(change, job)
+        self.host.check([each.plan for each in after])
+        if job is not None:
+            self.registry.check(job.plan)
+            carry_notes(old, job.plan)
+            self.inputs.check(after)
+        return old, after
+
+    def _check_put(self, request: CheckRequest) -> CheckAnswer:
+        plan = request.job.plan
+        old, after = self._decide(request.change, request.precondition, request.job)
+        notes = [] if after is None else carry_notes(old, plan)
+        return {"created": old is None, "notes": notes}
+
     def _delete_shelved(self, beats: Beats, request: ChangeRequest, job: ShelvedJob) -> None:
-        """Delete a shelved job.  Raises CommandError for every other change of it."""
+        """Delete a shelved job."""
         request.precondition.check(job.name, job)
-        if request.change.op != "delete":
-            what = f"job {job.name} is {SHELVED}: {job.reason}"
-            raise CommandError("conflict", what, where="name", do=REMEDY)
         beats.await_commit()
         answer: JobAnswer = {"job": describe(job), "created": False, "notes": []}
         retired = copy.deepcopy(self.registry.retired)
@@ -231,10 +286,14 @@ class JobChanges:
         self._publish("deleted", job)
         request.answer.set_result(answer)
 
-    def _check(self, request: ChangeRequest, old: JobRuntime | None) -> None:
-        """Raise CommandError where the job is not there, goes, or fails the precondition."""
-        change = request.change
-        request.precondition.check(change.name, old)
+    def _check(self, change: Change, precondition: Precondition, old: JobRuntime | None) -> None:
+        """Raise CommandError where the job is shelved, is not there, goes, or fails the
+        precondition."""
+        shelved = self.registry.shelved.get(change.name)
+        precondition.check(change.name, shelved or old)
+        if shelved is not None:
+            what = f"job {shelved.name} is {SHELVED}: {shelved.reason}"
+            raise CommandError("conflict", what, where="name", do=REMEDY)
         if old is None and change.op != "put":
             raise CommandError("missing", f"no job {change.name} is running", where="name")
         if old is not None and old.meta.ends and change.op == "put":
@@ -253,7 +312,7 @@ class JobChanges:
         request.answer.set_result(answer)
 
     def _fit_inputs(
-        self, beats: Beats, request: ChangeRequest, old: JobRuntime | None, after: list[JobRuntime]
+        self, beats: Beats, request: ChangeRequest, old: JobRuntime | None, after: list[Fed]
     ) -> None:
         """Run the sources that the changed jobs need.  A change of state tries a source again that
         could not be started."""
@@ -293,11 +352,13 @@ class JobChanges:
                     job.streams[name] = old.streams[name]
         return notes
 
-    def _after(self, request: ChangeRequest) -> list[JobRuntime]:
-        if request.job is not None:
-            return self.registry.with_job(request.job)
-        gone = request.change.name if request.change.op == "delete" else None
-        return [job for job in self.registry.list if job.plan.name != gone]
+    def _after(self, change: Change, job: Fed | None) -> list[Fed]:
+        jobs, name = list[Fed](self.registry.list), change.name
+        if job is not None:
+            new = [] if self.registry.get(name) is not None else [job]
+            return [*(job if each.plan.name == name else each for each in jobs), *new]
+        gone = name if change.op == "delete" else None
+        return [each for each in jobs if each.plan.name != gone]
 
     def _swap(self, change: Change, job: JobRuntime | None) -> None:
         if job is not None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from edged.beat.batcher import Batcher, BeatCosts
-from edged.beat.changes import ChangeRequest, JobChanges, JobHost
+from edged.beat.changes import ChangeRequest, CheckRequest, JobChanges, JobHost
 from edged.beat.committer import Commit, Committed, Committer
 from edged.beat.crash_counter import CrashCounter
 from edged.beat.disk_full_gate import RETRY_MS
@@ -205,7 +205,7 @@ class Heart:
 
     # changes of the jobs -----------------------------------------------------------------------
 
-    def post(self, request: ChangeRequest) -> None:
+    def post(self, request: ChangeRequest | CheckRequest) -> None:
         """Request a change of the jobs; any thread.  Raises CommandError where too many wait."""
         self.changes.post(request)
         self._event_loop.wake()

@@ -9,24 +9,34 @@ not touched.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from edged.beat.lasting_counts import LastingCounts, growing
 from edged.beat.runtime import JobRuntime
 from edged.beat.shelf import SHELVED, ShelvedJob
+from edged.beat.stream_runtime import StreamRuntime
 from edged.data.staging import Staging
 from edged.data.workers import Workers
 from edged.errors import CommandError, ConfigError, JobError
 from edged.events.publisher import EventPublisher
-from edged.job.plan import REJECT
+from edged.job.plan import REJECT, JobPlan
 from edged.platform.event_loop import EventLoop
 from edged.sources.base import Source, SourcePlan
 
 Member: TypeAlias = tuple[str, str, Staging, SourcePlan]
 """Job, stream, the stream's staging, and the plan of its source."""
 Groups: TypeAlias = dict[str, list[Member]]
+
+
+class Fed(Protocol):
+    """A job whose streams are fed: a running one, or one that is only checked."""
+
+    plan: JobPlan
+    streams: dict[str, StreamRuntime]
+    problem: str
 
 
 class Inputs:
@@ -92,18 +102,33 @@ class Inputs:
             streams = frozenset(name for job, name, _, _ in members if job in names)
             source.reject(streams, monotonic_us)
 
-    def fit(self, jobs: Sequence[JobRuntime]) -> None:
+    def check(self, jobs: Sequence[Fed]) -> None:
+        """Raise as `fit` would; nothing changes."""
+        groups = _groups([job for job in jobs if not job.problem])
+        stays = self._staying(groups)
+        leaving = [source for key, (_, source) in self._running.items() if key not in stays]
+        new: list[Source] = []
+        try:
+            for key, members in groups.items():
+                if key not in stays:
+                    new.append(_build(members, self._workers, *self._places))
+            for source in new:
+                source.check(leaving)
+        except ConfigError as problem:
+            raise _cannot_start(problem) from problem
+        finally:
+            for source in new:
+                with suppress(Exception):  # some third party's may rely on a start before it
+                    source.close()
+
+    def fit(self, jobs: Sequence[Fed]) -> None:
         """Run the sources that these jobs need, and no others.
 
         Raises JobError where streams cannot share a source, CommandError where a source cannot be
         started.  The caller then calls `restore` with the unchanged jobs.
         """
         groups = _groups([job for job in jobs if not job.problem])
-        stays = {
-            key
-            for key, members in groups.items()
-            if key in self._running and _same(members, self._running[key][0])
-        }
+        stays = self._staying(groups)
         new = {
             key: _build(members, self._workers, *self._places)
             for key, members in groups.items()
@@ -115,7 +140,7 @@ class Inputs:
             try:
                 source.start()
             except ConfigError as problem:
-                raise CommandError("conflict", str(problem), where="streams") from problem
+                raise _cannot_start(problem) from problem
             self._add(key, groups[key], source)
 
     def counters(self, source: Source) -> dict[str, Any]:
@@ -128,6 +153,14 @@ class Inputs:
         """Close all sources."""
         for source in self.sources:
             source.close()
+
+    def _staying(self, groups: Groups) -> set[str]:
+        """The running sources that these groups can use as they are."""
+        return {
+            key
+            for key, members in groups.items()
+            if key in self._running and _same(members, self._running[key][0])
+        }
 
     def _begin(
         self, jobs: Sequence[JobRuntime]
@@ -179,7 +212,11 @@ class Inputs:
         return {"rows": sum(s.received for s in stagings) - before, **source.counters()}
 
 
-def _groups(jobs: Sequence[JobRuntime]) -> Groups:
+def _cannot_start(problem: ConfigError) -> CommandError:
+    return CommandError("conflict", str(problem), where="streams")
+
+
+def _groups(jobs: Sequence[Fed]) -> Groups:
     groups: Groups = {}
     for job in jobs:
         for name, s in job.streams.items():

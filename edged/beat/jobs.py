@@ -257,14 +257,23 @@ def carry_over(old: JobRuntime | None, job: JobRuntime) -> list[str]:
 
     Raises JobError where a state cannot be carried over; `old` is unchanged.
     """
+    notes = carry_notes(old, job.plan)
+    if old is not None:
+        kept = {path.replace(".", "/", 1) for path in compare(old.plan, job.plan).kept}
+        saved = old.save().items()
+        state: State = {k: v for k, v in saved if "/".join(k.split("/", 2)[:2]) in kept}
+        job.load(state)
+    return notes
+
+
+def carry_notes(old: JobRuntime | None, plan: JobPlan) -> list[str]:
+    """What a job of this plan keeps of `old`, starts and forgets, as notes for users.  Raises
+    JobError where a state cannot be carried over."""
     if old is None:
-        return [f"job {job.plan.name} is new"]
-    carry = compare(old.plan, job.plan)
+        return [f"job {plan.name} is new"]
+    carry = compare(old.plan, plan)
     carry.check()
-    kept = {path.replace(".", "/", 1) for path in carry.kept}
-    state: State = {k: v for k, v in old.save().items() if "/".join(k.split("/", 2)[:2]) in kept}
-    job.load(state)
-    return [f"job {job.plan.name} {line}" for line in carry.lines()]
+    return [f"job {plan.name} {line}" for line in carry.lines()]
 
 
 def describe(job: JobRuntime | ShelvedJob) -> dict[str, Any]:

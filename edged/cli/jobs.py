@@ -5,15 +5,19 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from edged.cli._api import as_json, on_api
-from edged.errors import ConfigError
+from edged.errors import ConfigError, JobError
 from edged.rest import ApiError, Client, all_of
 
-EX_DATAERR = 65
+if TYPE_CHECKING:
+    from edged.rest.answers import Verdict
+    from edged.rest.answers.base import Fault
+
+EX_DATAERR, EX_UNAVAILABLE = 65, 69
 _TYPES = {".toml": "application/toml", ".json": "application/json"}
 
 _document = click.argument("document", type=click.Path(dir_okay=False, path_type=Path))
@@ -94,9 +98,21 @@ def put(
 @as_json
 @click.pass_context
 def validate(ctx: click.Context, client: Client, document: Path, as_json: bool) -> None:
-    """Check whether the device would accept DOCUMENT, and list all its faults."""
+    """Check whether the device would accept DOCUMENT, and list its faults.
+
+    The daemon decides as for `put`.  Where it does not answer, the document alone is checked; if
+    that is valid, the exit code is 69.
+    """
+    from edged.documents.unchecked import unchecked_line
+
     _, body, kind = _read(document)
-    verdict = client.validate_job(body, kind, on_progress=_progress())
+    try:
+        verdict = client.validate_job(body, kind, on_progress=_progress())
+    except ApiError as problem:
+        if problem.status:
+            raise
+        click.echo(f"edged: {problem}", err=True)
+        verdict = _checked_here(document)
     if as_json:
         click.echo(json.dumps(verdict))
     else:
@@ -105,9 +121,15 @@ def validate(ctx: click.Context, client: Client, document: Path, as_json: bool) 
             click.echo(f"edged: {fault['where']}: {fault['what']}{advice}", err=True)
         for warning in verdict["warnings"]:
             click.echo(f"edged: warning: {warning}", err=True)
+        for note in verdict["notes"]:
+            click.echo(note)
+        if verdict["unchecked"]:
+            line = unchecked_line(verdict["unchecked"], "ask again when the daemon runs")
+            click.echo(f"edged: {line}", err=True)
         if verdict["valid"]:
             click.echo(f"{document} is valid")
-    ctx.exit(0 if verdict["valid"] else EX_DATAERR)
+    unsure = EX_UNAVAILABLE if verdict["unchecked"] else 0
+    ctx.exit(unsure if verdict["valid"] else EX_DATAERR)
 
 
 @command.command("pause")
@@ -202,6 +224,27 @@ def _read(path: Path) -> tuple[str, bytes, str]:
     if not isinstance(name, str) or not name:
         raise ApiError({"status": 422, "detail": f"{path}: name: is missing"})
     return name, path.read_bytes(), kind
+
+
+def _checked_here(path: Path) -> Verdict:
+    """The verdict on the document alone."""
+    from edged.cli.validate import check_job
+    from edged.documents.unchecked import UNCHECKED
+
+    faults, warnings, _ = check_job(str(path))
+    rows: list[Fault] = [
+        {"where": f.path, "what": f.problem, "do": f.advice}
+        for f in faults
+        if isinstance(f, JobError)
+    ]
+    return {
+        "valid": not faults,
+        "name": None,
+        "faults": rows,
+        "warnings": warnings,
+        "notes": [],
+        "unchecked": [] if faults else [*UNCHECKED],
+    }
 
 
 def _etag(client: Client, name: str, version: int | None) -> str | None:

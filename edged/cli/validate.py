@@ -27,17 +27,24 @@ def command(document: str, values: bool, as_json: bool) -> None:
     """Check DOCUMENT without running anything: a job (TOML or JSON), or a configuration such as
     /etc/edged/edged.toml, with its drop-ins, the environment, and the jobs that it names.
 
+    No daemon is asked: `edged jobs validate` checks whether a running one accepts the job.
+
     Exits with 0 where it is valid, 65 where a job is not, 78 where the configuration is not; every
     fault carries its path.
     """
-    config, paths = None, dict[str, str]()
+    from edged.documents.unchecked import UNCHECKED, unchecked_line
+
+    config, paths, unchecked = None, dict[str, str](), list[str]()
     if _is_config(document):
         wrong, notes, config = _config(document)
     else:
-        wrong, notes, paths = _job(document)
+        wrong, notes, paths = check_job(document)
+        unchecked = [] if wrong else [*UNCHECKED]
     if as_json:
         verdict = _verdict(document, wrong, notes)
-        more = {"values": config.values()} if config is not None and values else {}
+        more: dict[str, Any] = {"values": config.values()} if config is not None and values else {}
+        if unchecked:
+            more["unchecked"] = unchecked
         click.echo(json.dumps({**verdict, **({"paths": paths} if paths else {}), **more}, indent=2))
     else:
         if config is not None and values:
@@ -45,6 +52,9 @@ def command(document: str, values: bool, as_json: bool) -> None:
         _print_faults(document, wrong, notes)
         for part, path in paths.items():
             click.echo(f"  {part}: {path}")
+        if unchecked:
+            line = unchecked_line(unchecked, "`edged jobs validate` asks the daemon")
+            click.echo(f"edged: {line}", err=True)
     if wrong:
         sys.exit(wrong[0].exit_code)
 
@@ -74,7 +84,7 @@ def _config(path: str) -> tuple[list[EdgedError], list[str], Config]:
     return wrong, [], config
 
 
-def _job(path: str) -> tuple[list[EdgedError], list[str], dict[str, str]]:
+def check_job(path: str) -> tuple[list[EdgedError], list[str], dict[str, str]]:
     """Faults, warnings, and the paths of its sources and sinks from the working directory."""
     from edged.documents.reader import load_document
     from edged.job.explain import paths

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
-from edged.beat.changes import ChangeRequest, JobAnswer
+from edged.beat.changes import ChangeRequest, CheckRequest, JobAnswer, JobCandidate
 from edged.beat.jobs import Precondition, describe
 from edged.beat.runtime import JobRuntime
 from edged.beat.shelf import REMEDY, SHELVED, ShelvedJob
@@ -59,6 +59,7 @@ class DoorCommands:
             "jobs": lambda _: {"jobs": [describe(job) for job in self._all_jobs()]},
             "job": lambda request: describe(self._found(request)),
             "job.put": self._put,
+            "job.validate": lambda request: self._put(request, check=True),
             "job.pause": lambda request: self._state(request, PAUSED),
             "job.resume": lambda request: self._state(request, RUNNING),
             "job.drain": lambda request: self._state(request, DRAINING),
@@ -138,8 +139,9 @@ class DoorCommands:
             raise CommandError("conflict", what, where="name", do=REMEDY)
         return job
 
-    def _put(self, request: Request) -> Future[JobAnswer]:
-        """Create a job, or replace the document of an existing one."""
+    def _put(self, request: Request, check: bool = False) -> Future[Any]:
+        """Create a job, or replace the document of an existing one; with `check`, only decide
+        whether that can be done."""
         document, origin = request.get("document"), request.get("origin", API)
         if origin not in (API, CENTRE):
             raise CommandError("invalid", f"{origin!r} is not {API} or {CENTRE}", where="origin")
@@ -148,7 +150,7 @@ class DoorCommands:
             old = self._parts.registry.find(name)
             if old is not None and old.meta.from_file:
                 raise _in_file(name, old.meta.origin, "change it there and reload")
-        return self._plan(document, origin, _precondition(request))
+        return self._plan(document, origin, _precondition(request), check)
 
     def _replace(self, request: Request) -> Future[Answer]:
         """Replace the document of an existing job of any origin."""
@@ -160,21 +162,27 @@ class DoorCommands:
             lambda answer: {"replaced": answer["job"]["name"], "notes": answer["notes"]},
         )
 
-    def _plan(self, document: Any, origin: str, precondition: Precondition) -> Future[JobAnswer]:
-        """Parse the document and build the job on the planner thread, then request the change.
+    def _plan(
+        self, document: Any, origin: str, precondition: Precondition, check: bool = False
+    ) -> Future[Any]:
+        """Parse the document and build the job on the planner thread, then request the change, or
+        with `check` its check.  The future is that of the request.
 
         Both take 1 to 4 ms if the document's expressions are compiled, and up to 0.3 s for the
         first of their kind in this process (imports, kernels from the cache): too long for a beat
         to wait.
         """
-        parts, answer = self._parts, Future[JobAnswer]()
+        parts, answer = self._parts, Future[Any]()
 
         def plan() -> None:
             try:
                 made = parse_job(document)
                 parts.settings.confinement.check(made)
-                job = JobRuntime(made, parts.sink_context)
                 change = Change("put", made.name, parts.clock.wall_us(), made.document, origin)
+                if check:
+                    self._post(CheckRequest(change, JobCandidate.of(made), precondition, answer))
+                    return
+                job = JobRuntime(made, parts.sink_context)
                 self._post(ChangeRequest(change, job, precondition, answer))
             except EdgedError as problem:
                 answer.set_exception(problem)
@@ -207,7 +215,7 @@ class DoorCommands:
         self._post(wanted)
         return mapped(wanted.answer, lambda answer: {"job": answer["job"]})
 
-    def _post(self, request: ChangeRequest) -> None:
+    def _post(self, request: ChangeRequest | CheckRequest) -> None:
         """Request a change of the heart; any thread.  Raises CommandError while the store is full:
         the change would wait for room, longer than a client waits for an answer."""
         if self._parts.committer.gate.full:

@@ -252,7 +252,10 @@ class Methods(Transport):
         prefer: str | None = None,
         on_progress: Callable[[Operation], None] | None = None,
     ) -> Verdict:
-        """Whether a job document is valid, and all of its faults. Changes nothing."""
+        """Whether a put of a job document would be accepted, and its faults. Changes nothing.
+
+        The daemon decides as it does for a put. Expressions are not compiled.
+        """
         answer: Verdict = self._long(
             "POST",
             "/v1/jobs:validate",

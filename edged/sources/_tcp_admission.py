@@ -17,7 +17,7 @@ import socket
 import ssl
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from edged.client import frames
@@ -82,9 +82,17 @@ class Admission:
 
     @property
     def port(self) -> int:
-        """The bound port; the one that the kernel chose if the job says 0."""
+        """The bound port; the one that the kernel chose if the job says 0.  Of a unix socket 0."""
         assert self._listener is not None
-        return int(self._listener.getsockname()[1])
+        return 0 if self.path else int(self._listener.getsockname()[1])
+
+    def check(self, ours: Collection[int]) -> None:
+        """Raise ConfigError as `start` would, with the ports of `ours` free.  The port is held up
+        to `close`, so that of two that need it one is refused."""
+        settings = self._settings
+        settings.read_token(), settings.tls_context()
+        if not self.path and settings.port not in ours:
+            self._listener = listen(settings.host, settings.port)
 
     def start(self) -> None:
         """Bind and listen; read the token and the certificate."""

@@ -101,6 +101,10 @@ class TcpSource(Source):
         """The bound port; the one that the kernel chose if the job says 0."""
         return self._admission.port
 
+    def check(self, leaving: Sequence[Source]) -> None:
+        """Read the token and the certificate; bind, unless a source that leaves has the port."""
+        self._admission.check({s.port for s in leaving if isinstance(s, TcpSource)})
+
     def start(self) -> None:
         """Bind and listen; read the token and the certificate."""
         calls.prepare()

@@ -9,7 +9,7 @@ input; the loop polls it while idle, and ignores it while input is muted.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from edged.documents.reach import Reach
@@ -59,6 +59,10 @@ class Source(ABC):
         """Set the directory for the source's own files, and where relative paths of its plan start.
         Called before `start`."""
         return
+
+    def check(self, leaving: Sequence[Source]) -> None:  # noqa: B027 - not every kind can tell
+        """Raise ConfigError as `start` would now, if the sources in `leaving` were closed.  It is
+        called in place of `start`, and `close` after it."""
 
     @abstractmethod
     def start(self) -> None:

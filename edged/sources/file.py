@@ -22,7 +22,7 @@ nothing after them is read until the source is restarted, and the stream does no
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -132,14 +132,19 @@ class _Replay:
         The producer gets its number here, after recovery has assigned the old ones.
         """
         plan, producers = self._plan, self._staging.producers
-        files = find_files(plan.path, root)
-        self.reader = reader = Reader(files, plan.schema, plan.columns, plan.format)
-        reader.check()
+        self.reader = reader = self.check(root)
         self._producer = producers.number(plan.producer)
         if not producers.ended[self._producer]:
             self._batches = reader.batches(int(producers.seq[self._producer]))
         else:
             reader.bytes_read = reader.bytes_total
+
+    def check(self, root: Path) -> Reader:
+        """Find and check the files; returns their reader.  Raises ConfigError."""
+        plan = self._plan
+        reader = Reader(find_files(plan.path, root), plan.schema, plan.columns, plan.format)
+        reader.check()
+        return reader
 
     @property
     def held(self) -> bool:
@@ -212,6 +217,11 @@ class FileSource(Source):
     def place(self, directory: Path, files: Path) -> None:
         """Set where relative paths start."""
         self._root = files
+
+    def check(self, leaving: Sequence[Source]) -> None:
+        """Find the files and their columns."""
+        for replay in self._replays:
+            replay.check(self._root)
 
     def start(self) -> None:
         """Open the files.  Raises ConfigError if they are missing or lack a column."""

@@ -140,7 +140,10 @@ def test_a_wrong_document_is_refused_with_every_fault(client):
 
 def test_validate_answers_what_is_wrong_and_changes_nothing(client):
     good = client.post("/v1/jobs:validate", content=TOML, headers=HEADERS)
-    assert good.json() == {"valid": True, "name": "extra", "faults": [], "warnings": []}
+    assert good.json() == {
+        "valid": True, "name": "extra", "faults": [], "warnings": [],
+        "notes": ["job extra is new"], "unchecked": [],
+    }  # fmt: skip
     bad = client.post("/v1/jobs:validate", json={"name": "X", "sinks": {}})
     assert bad.status_code == 200 and not bad.json()["valid"]
     assert [fault["where"] for fault in bad.json()["faults"]] == ["name", "streams"]

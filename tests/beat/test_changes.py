@@ -465,10 +465,9 @@ def test_a_job_whose_port_is_lost_while_another_is_refused_has_failed_until_it_i
 
         def remove(key):
             removed(key)
-            squat(own)
+            squat(own), squat(taken)  # after the check
 
         loop.change("put", "second", second)
-        squat(taken)
         removed = loop.inputs._remove
         monkeypatch.setattr(loop.inputs, "_remove", remove)
         last = loop.events.newest()

@@ -70,7 +70,8 @@ class Jobs(TypedDict, total=False):
 
 
 class Verdict(TypedDict, total=False):
-    """Whether a job document is valid, and all of its faults."""
+    """Whether the device accepts a job document, and its faults; where the document itself has
+    none, the one for which the daemon refuses it."""
 
     valid: Required[bool]
     name: Annotated[str | None, Field(None, examples=["power_curve"])]
@@ -78,6 +79,22 @@ class Verdict(TypedDict, total=False):
     warnings: Annotated[
         list[str],
         Field(default_factory=list, examples=[["operators.joined: no reader"]]),
+    ]
+    notes: Annotated[
+        list[str],
+        Field(
+            default_factory=list,
+            description="What the job keeps of the one that it replaces, starts and forgets",
+            examples=[["job power_curve keeps streams.power, sinks.curve"]],
+        ),
+    ]
+    unchecked: Annotated[
+        list[str],
+        Field(
+            default_factory=list,
+            description="What is not checked, because the daemon does not answer",
+            examples=[["whether the store has room for its memory"]],
+        ),
     ]
 
 
