@@ -14,10 +14,14 @@ import pytest
 from edged.beat.recover import recover
 from edged.data.workers import Workers
 from edged.pages.sealed import SealedPage
+from edged.platform.disk import SystemDisk
 from edged.sinks.base import SinkContext
 from edged.store import Store
 from edged.store.records import ALIGN
 from tests.beat.support import SECOND, T0, HandClock, Live, copy_job, rows_of
+from tests.beat.test_replay import JOB as REPLAYED
+from tests.beat.test_replay import live_run, some_rows
+from tests.store.simdisk import PowerCut, SimDisk
 
 JOB = copy_job()
 BEATS = 12
@@ -28,15 +32,15 @@ EVERY = 3
 class Run:
     """Beats of one job whose rows have unique keys, in a store."""
 
-    def __init__(self, path, document=JOB, snapshots=(), acked=(), flush=True, seed=1):
-        self.path, self.document = path, document
+    def __init__(self, path, document=JOB, snapshots=(), acked=(), flush=True, seed=1, disk=None):
+        self.path, self.document, self.disk, self.batches = path, document, disk, BEATS
         self.sent = {}
         """Key of each row: its producer and batch."""
         self.pages = {}
         self.ends = {}
         """Where each beat's record begins and ends: file, offsets."""
         rng = random.Random(seed)
-        with Live(document, path, segment_bytes=1 << 16) as live:
+        with Live(document, path, disk=disk, segment_bytes=1 << 16) as live:
             self.plan = live.plan
             for n in range(1, BEATS + 1):
                 for producer in "ab":
@@ -63,12 +67,12 @@ class Run:
             live.send(stream, rows, producer)
 
 
-def start(run, path=None, more=1, positions=True):
+def start(run, path=None, more=1, positions=True, disk=None):
     """Start on the store as a daemon does; send more, and deliver everything that is pending.
 
     Returns keys of the rows by page, the gaps, and the store's findings."""
     workers = Workers(1)
-    with Store.open(path or run.path, segment_bytes=1 << 16) as store:
+    with Store.open(path or run.path, disk, segment_bytes=1 << 16) as store:
         context = SinkContext("device", store.device_epoch, "/nonexistent", workers)
         found = recover(store, [run.plan], context, HandClock())
         salvaged = list(store.salvaged)
@@ -80,29 +84,28 @@ def start(run, path=None, more=1, positions=True):
         live.pages, live.facts, live.arrived = [], [], Counter()
         if found.fresh:
             store.snapshot(found.beat, *live.save(), barrier=True)
-        for i in range(more):
+        for _ in range(more):
             for producer in "ab":
-                run.send(live, BEATS + 1 + i, producer, 5)
+                run.send(live, run.batches + 1, producer, 5)
+            run.batches += 1
             live.beat(flush=True)
         for s in live.job.streams.values() if positions else ():
             numbers = dict(zip(s.staging.producers.ids, s.staging.producers.seq, strict=True))
-            assert numbers["a"] == numbers["b"] == BEATS + max(1, more)
-        pages = delivered(store)
+            assert numbers["a"] == numbers["b"] == run.batches
+        pages = delivered(store, disk or SystemDisk())
         gaps = store.gaps.newest
     workers.close()
     return pages, gaps, salvaged
 
 
-def delivered(store):
+def delivered(store, disk):
     """The pending pages as the uplink sends them; damaged ones are set aside."""
     pages = {}
     while True:
         ref = next((r for r in store.pending() if r.key not in pages), None)
         if ref is None:
             return pages
-        with open(ref.file, "rb") as file:
-            file.seek(ref.offset)
-            pages[ref.key] = file.read(ref.length)
+        pages[ref.key] = disk.open(ref.file).pread(ref.length, ref.offset)
 
 
 def check(run, pages, gaps, sent_before=()):
@@ -161,7 +164,7 @@ def places(data):
 def test_salvage_of_any_record_delivers_its_neighbours_once(tmp_path, snapshots, flush):
     run = Run(tmp_path / "store", snapshots=snapshots, flush=flush)
     losses = Counter()
-    for n in range(2, BEATS):
+    for n in (2, 3, 7, 11):
         for i, where in enumerate(places(record(run.path, run, n)[2])):
             copy = tmp_path / f"copy-{n}-{i}"
             shutil.copytree(run.path, copy)
@@ -174,7 +177,7 @@ def test_salvage_of_any_record_delivers_its_neighbours_once(tmp_path, snapshots,
             assert len(run.pages.keys() - pages.keys()) <= (i > 4)
             losses[i] += len(lost)
             assert not start(run, copy, more=0)[2], "the damage is behind a snapshot now"
-            run.sent = sent
+            run.sent, run.batches = sent, BEATS
     assert losses[0] or flush
     assert losses[5] or not flush
 
@@ -289,3 +292,72 @@ def test_salvage_of_a_page_that_is_found_damaged_when_it_is_read(tmp_path):
         assert (gap.stream, gap.first, gap.last) == (first.key.stream, 1, 1)
         assert store.gaps.newest == [gap] and not store.take_lost()
         assert [s.kind for s in store.salvaged] == ["page"]
+
+
+def test_salvage_that_is_cut_anywhere_gives_the_same_at_the_next_start(tmp_path):
+    """A kill or a power cut at each operation of a start on a damaged store, and then a start."""
+    run = Run("/store", disk=SimDisk())
+    damaged = run.disk.after_kill()
+    (path, _), (_, begin) = run.ends[7], run.ends[6]
+    data = damaged.content(path)
+    data[begin + 8] ^= 1
+    damaged.put(path, bytes(data))
+    whole = damaged.after_kill()
+    expected = start(run, more=0, disk=whole)
+    assert expected[1]
+    rng = random.Random(3)
+    for cut in range(1, whole.operations, 2):
+        for power in (False, True):
+            twin = damaged.after_kill()
+            twin.cut_at = cut
+            with pytest.raises(PowerCut):
+                start(run, more=0, disk=twin)
+            after = twin.after_power_cut(rng) if power else twin.after_kill()
+            pages, gaps, _ = start(run, more=0, disk=after)
+            assert pages == expected[0] and ranges(gaps) == ranges(expected[1])
+
+
+def ranges(gaps):
+    return sorted((g.stream, g.partition or 0, g.producer, g.first, g.last) for g in gaps)
+
+
+@pytest.mark.parametrize("snapshots", [(), (6,)])
+def test_salvage_of_joins_and_windows_repeats_no_page_and_goes_on(tmp_path, snapshots):
+    """Operators with state behind a hole anywhere: the log's pages stay, later ones are new."""
+    plan, _, pages, _ = live_run(tmp_path, random.Random(5), snapshots, beats=14)
+    whole, workers = tmp_path / "after-14", Workers(1)
+    places = []
+    for file in sorted((whole / "log").iterdir()):
+        data = file.read_bytes()
+        starts = [i for i in range(ALIGN, len(data), ALIGN) if data[i : i + 4] == b"EdgR"]
+        places += [(file.name, at) for at in starts]
+    found_gaps = 0
+    for i, (name, at) in enumerate(places[:-1]):
+        copy = tmp_path / f"copy-{i}"
+        shutil.copytree(whole, copy)
+        damage(copy / "log" / name, at + 20)
+        with Live(REPLAYED) as live, Store.open(copy, segment_bytes=1 << 16) as store:
+            context = SinkContext("device", store.device_epoch, "/nonexistent", workers)
+            found = recover(store, [plan], context, HandClock())
+            live.job, live.store, live.beats = found.jobs[0], store, found.beat
+            live.clock.advance(100 * SECOND)
+            store.snapshot(found.beat, *live.save(), barrier=True)
+            for _ in range(3):
+                live.send("r", some_rows(random.Random(i), T0 + 1000, 30), "a")
+                live.send("s", some_rows(random.Random(i), T0 + 1000, 30), "b")
+                live.beat(flush=True)
+            sent = delivered(store, SystemDisk())
+            numbers = [g for g in store.gaps.newest if g.partition is not None]
+            found_gaps += len(store.gaps.newest)
+            live.store = None
+        assert all(pages.get(key, data) == data for key, data in sent.items())
+        for key in pages.keys() - sent.keys():
+            assert any(gap.has(key.stream, key.partition, key.seq) for gap in numbers), key
+        routes = {(key.stream, key.partition) for key in sent}
+        for route in routes:
+            seqs = sorted(k.seq for k in sent if (k.stream, k.partition) == route)
+            lost = {n for g in numbers if (g.stream, g.partition) == route
+                    for n in range(g.first, g.last + 1)}  # fmt: skip
+            assert set(range(1, seqs[-1] + 1)) <= {*seqs} | lost
+    assert found_gaps
+    workers.close()
