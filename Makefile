@@ -65,7 +65,7 @@ bench: $(READY) ## the benchmarks of the README
 	@$(BIN)/edged bench durability --json build/bench/durability.json
 	@$(BIN)/edged bench join --json build/bench/join.json --plot build/bench/join.png
 
-faults: $(READY) ## break a whole system in every way and count what is lost (as root; 12 minutes)
+faults: $(READY) ## break a whole system in every way and count what is lost (as root; 6 to 8 minutes)
 	@bash deploy/test_packages.sh faults
 	@$(BIN)/python -m tests.campaign --json build/faults.json $(FAULTS_ARGS)
 
