@@ -329,6 +329,7 @@ class Heart:
         deadline = self._deadline(now)
         if self._event_loop.until_input(deadline):
             return self._clock.monotonic_us(), False
+        self._pending.unready(self._event_loop.unready_us)
         now = self._clock.monotonic_us()
         return (now, True) if deadline is not None and now >= deadline else (None, False)
 

@@ -21,7 +21,8 @@ class PendingWork:
         self.read_us = now_us
         """Begin of the last ingest.  A producer's silence counts up to this time."""
         self.new_us = now_us
-        """End of the last ingest: the earliest arrival of input that is ready now."""
+        """The earliest arrival of input that is ready now: the end of the last ingest, or a later
+        time at which no input was ready."""
         self.open_us: int | None = None
         """Arrival of the oldest rows in open pages."""
         self.unraced_us: int | None = None
@@ -66,6 +67,10 @@ class PendingWork:
     def ingested(self, from_us: int, until_us: int) -> None:
         """Note the begin and the end of an ingest."""
         self.read_us, self.new_us = from_us, until_us
+
+    def unready(self, at_us: int) -> None:
+        """Note that no source was ready at this time."""
+        self.new_us = max(self.new_us, at_us)
 
     def decided(
         self,

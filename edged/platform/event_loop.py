@@ -54,8 +54,11 @@ class EventLoop:
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._calls: deque[Handler] = deque()
         self.add_control(self._wake_fd, self._on_wake)
+        self._served = 0
         self.wakes = 0
         """Waits that ended so far."""
+        self.unready_us = 0
+        """Monotonic time at which `until_input` last found no source ready."""
 
     def add_control(self, fd: int, handler: Handler) -> None:
         """Call `handler` whenever `fd` is readable, in every kind of wait."""
@@ -108,12 +111,19 @@ class EventLoop:
             signal.signal(number, lambda *_: None)
 
     def until_input(self, deadline_us: int | None) -> bool:
-        """Wait for a source to be ready; False where control or the deadline ended the wait."""
-        return self._wait(self._all, deadline_us)
+        """Wait for a source to be ready; False where control or the deadline ended the wait.
+
+        Control is served after the look at the sources: the data of a connection that it admits
+        arrived no earlier than the connection, which ended the wait.
+        """
+        return self._wait(self._all, deadline_us, self._note_unready)
 
     def ready_now(self) -> bool:
-        """Whether a source is ready now."""
-        return self._wait(self._all, 0)
+        """Whether a source is ready now, or once control is served."""
+        served = self._served
+        if self._wait(self._all, 0):
+            return True
+        return self._served != served and self._wait(self._all, 0)
 
     def serve_control(self) -> None:
         """Serve control without waiting, for a caller that does not sleep."""
@@ -138,21 +148,29 @@ class EventLoop:
         for end in self._signal_sockets:
             end.close()
 
-    def _wait(self, poller: select.epoll, deadline_us: int | None) -> bool:
+    def _wait(
+        self,
+        poller: select.epoll,
+        deadline_us: int | None,
+        on_unready: Callable[[], None] = lambda: None,
+    ) -> bool:
         timeout = -1.0
         if deadline_us is not None:
             timeout = (deadline_us - self._clock.monotonic_us()) / 1e6
             timeout = min(max(0.0, timeout), _WAIT_S_MAX)
         events = poller.poll(timeout)
         self.wakes += timeout != 0.0
-        source = False
+        source = any(fd not in self._control for fd, _ in events)
+        if not source:
+            on_unready()
         for fd, _ in events:
-            handler = self._control.get(fd)
-            if handler is None:
-                source = True
-            else:
+            if (handler := self._control.get(fd)) is not None:
+                self._served += 1
                 handler()
         return source
+
+    def _note_unready(self) -> None:
+        self.unready_us = self._clock.monotonic_us()
 
     def _on_signals(self) -> None:
         """Call the handlers.  Python writes the number of each signal as a byte; repeated signals

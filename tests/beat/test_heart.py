@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import socket
+import threading
 import time
 
 import pyarrow as pa
@@ -14,7 +16,7 @@ from edged.errors import StoreFailed
 from edged.platform.event_loop import EventLoop
 from tests.beat import crashing
 from tests.beat.loop import GateDisk, Loop, batch, now_us
-from tests.beat.support import changed, copy_job, join_job
+from tests.beat.support import ARROW, changed, copy_job, join_job
 
 HOUR_US = 3_600_000_000
 QUICK = changed(copy_job(), promises={"latency": "40ms"})
@@ -126,6 +128,50 @@ def test_rows_are_in_a_durable_page_within_the_latency_and_not_much_earlier(tmp_
             assert producer.poll() == 0
         assert (loop.heart.beat, loop.store.backlog_pages) == (0, 0)
         loop.leap_until(HOUR_US, lambda: loop.store.backlog_pages == 1, producer=producer)
+
+
+def raced_early(loop):
+    time.sleep(0.2)
+    return loop.heart.beat > 0
+
+
+def test_rows_that_come_while_control_is_served_arrive_then_however_long_the_last_ingest_is_past(
+    tmp_path,
+):
+    """Regression: they counted as arrived at the last ingest, and were raced at once as late."""
+    document = changed(copy_job(), promises={"latency": "1h"})
+    with Loop(document, tmp_path / "store") as loop, loop.producer() as producer:
+        producer.connect()
+        loop.clock.ahead_us += 2 * HOUR_US
+        loop.call(lambda: None)
+        time.sleep(0.05)  # the heart waits for input again
+        loop.call(lambda: (producer.send(batch([1])), producer.poll()))
+        assert not raced_early(loop), "the row may wait for an hour"
+        loop.leap_until(HOUR_US, lambda: producer.acked == 1, producer=producer)
+
+
+def test_rows_that_come_with_their_connection_arrive_then(tmp_path):
+    """Regression: the connection ended the wait, and the rows counted as arrived at the last
+    ingest."""
+    document = changed(copy_job(), promises={"latency": "1h"})
+    with Loop(document, tmp_path / "store") as loop:
+        (source,) = loop.inputs.sources
+        sent, serve = threading.Event(), source.serve_control
+        source.serve_control = lambda at_us: (sent.wait(120), serve(at_us))
+        loop.clock.ahead_us += 2 * HOUR_US
+        loop.call(lambda: None)
+        time.sleep(0.05)  # the heart waits for input again
+        greeting = ARROW.with_metadata({"edged.stream": "r", "edged.producer": "p"})
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, greeting) as writer:
+            rows = pa.record_batch(list(batch([1]).values()), schema=greeting)
+            writer.write_batch(rows, custom_metadata={"edged.seq": "1"})
+            size = sink.tell()
+        with socket.create_connection(("127.0.0.1", source.port)) as peer:
+            peer.sendall(sink.getvalue()[:size])
+            sent.set()
+            assert not raced_early(loop), "the row may wait for an hour"
+            loop.leap_until(HOUR_US, lambda: loop.job.streams["r"].rows == 1)
 
 
 def test_an_ack_promise_below_the_latency_is_kept_without_racing(tmp_path):
