@@ -10,8 +10,9 @@ A row of the result is one configuration:
     keys         distribution of the keys (`join_data`)
 
 `tuples_per_s` counts both streams. It covers `WindowJoin.join` on prepared records only. With
-`--operator` a second figure covers the whole interval join, which also stores, hashes, partitions
-and materialises. `join_measure` describes the method.
+`--operator` a second figure covers the whole interval join, which also stores, hashes, partitions,
+materialises, and bounds its output as in a job of the default memory. `join_measure` describes the
+method.
 
 `fraction_of_limit` is the speed divided by that of the roofline (`kernels.cpu.roofline`). Sections
 of both alternate, with the same records, window, batch, threads and matches a tuple. The roofline

@@ -26,7 +26,7 @@ import numpy as np
 
 from edged.calibration.join_data import BeatFeed, PairDigest, expected
 from edged.calibration.join_roofline import Effort, Limit
-from edged.data.columns import Batch, Column
+from edged.data.columns import Batch, Column, empty_batch
 from edged.data.flow import BeatContext, Flow, Link
 from edged.data.schema import TYPES, Field, Schema
 from edged.data.workers import Workers
@@ -39,6 +39,8 @@ WAKING_S = 0.0005
 long to wake."""
 CHECKED_ROWS = 100_000
 """Tuples a side of the checked slice; at least one beat."""
+OUTPUT_BYTES = 128 << 20
+"""What the pairs of a beat may take in a job of the default memory."""
 CHECK_S = 1.0
 """Longest check of a slow kernel."""
 _ROW = Schema.of([Field("key", TYPES["int32"]), Field("value", TYPES["float32"]),
@@ -136,7 +138,11 @@ class MemberDriver(Driver):
 
 
 class OperatorDriver(Driver):
-    """Runs the whole `IntervalJoin`: it stores columns, hashes, partitions, joins, materialises."""
+    """Runs the whole `IntervalJoin`: it stores columns, hashes, partitions, joins, materialises.
+
+    Its output in a beat is bounded as in a job of the default memory.  A step lasts until no row
+    waits.
+    """
 
     def __init__(self, kernel: str, feed: BeatFeed, threads: int) -> None:
         window, link = feed.pool.window, Link(_ROW, "ts")
@@ -146,6 +152,7 @@ class OperatorDriver(Driver):
         self.feed, self._workers = feed, Workers(threads)
         self._beat = BeatContext(1, 0, self._workers)
         self._operator = plan.build(self._workers)
+        self._operator.bound(OUTPUT_BYTES)
         self._values = np.zeros(feed.batch, np.float32)
         for start in range(feed.start - window, feed.start, feed.batch):
             self._run(start, min(feed.start, start + feed.batch))
@@ -155,7 +162,7 @@ class OperatorDriver(Driver):
         start = self.feed.start
         self.feed.next()
         self._run(start, start + self.feed.batch)
-        return self._output.rows
+        return sum(r.size for r, _ in self._times)
 
     def _run(self, start: int, stop: int) -> None:
         times, first = np.arange(start, stop), start % self.feed.pool.period
@@ -164,11 +171,18 @@ class OperatorDriver(Driver):
             columns = keys[first : first + stop - start], self._values[: stop - start], times
             batch = Batch(_ROW, stop - start, tuple(Column(values) for values in columns))
             flows.append(Flow(batch, stop))
-        self._output = self._operator.run(self._beat, flows).batch
+        output = self._operator.run(self._beat, flows).batch
+        self._times = [(output["r_ts"].values, output["s_ts"].values)]
+        nothing = [Flow(empty_batch(_ROW), stop)] * 2
+        while self._operator.waiting():
+            self._times = [(r.copy(), s.copy()) for r, s in self._times]
+            output = self._operator.run(self._beat, nothing).batch
+            self._times.append((output["r_ts"].values, output["s_ts"].values))
 
     def pairs(self) -> tuple[Int64s, Int64s]:
         """The pairs of the last step: the output's times, since a tuple's time is its number."""
-        return self._output["r_ts"].values, self._output["s_ts"].values
+        left, right = zip(*self._times, strict=True)
+        return np.concatenate(left), np.concatenate(right)
 
     def state_bytes(self) -> int:
         """Bytes of windows and stores."""

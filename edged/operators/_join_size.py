@@ -1,12 +1,11 @@
 """The bound on a join's output: how many rows of a beat it takes, and the rows that wait.
 
-`JoinSize` estimates the pairs of a beat (`kernels.cpu.join_size`) before they are made.  It counts
-keys from the first beat on in which the rows that meet could make more pairs than the limit; most
-joins never count.  Counts of keys do not see times: they are multiplied with a share, learnt from
-beat to beat, of the rows of equal keys that are close enough in time.  Without it the demo's join
-took 231 000 rows in 7 311 beats.  The share begins at 1, so that the first beats are small.  Where
-rows come close after a long stretch in which they were not, one beat makes more pairs than it may
-have, and the share rises with it.  Estimates decide only how many rows a beat takes.
+`JoinSize` bounds the pairs of a beat from above before they are made, by counts of keys by slice of
+time (`kernels.cpu.join_size`).  It counts from the first beat on in which the rows that meet could
+make more pairs than the limit; most joins never count.  Where keys are spread evenly over time, the
+bound is at most twice the number of pairs, and about half of the limit more for rows that share a
+cell by chance.  Bounds decide only how many rows a beat takes: a beat makes more pairs than the
+limit where one row alone does.
 
 `Waiting` keeps one side's rows for later beats.
 """
@@ -16,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from edged.data.columns import Batch, Column, address, apart, empty_batch
 from edged.data.concatenate import concatenate
@@ -24,9 +22,9 @@ from edged.data.flow import State
 from edged.data.hashing import Hashes, all_valid, hash_columns
 from edged.data.schema import Schema
 from edged.data.scratch import Scratch
-from edged.joins.base import Records
+from edged.joins.base import Int64s, Records
 from kernels.cpu import join_size
-from kernels.cpu.join_size import BUCKETS, COUNTS, EVERY
+from kernels.cpu.join_size import CELL, slices_of
 
 PAIRS_MIN = 1 << 14
 """Pairs that a beat may make however small the job's memory is."""
@@ -35,116 +33,113 @@ PAIR_BYTES, COPIES = 64, 4
 handled by later operators, in an open page, in a page that is written to the log."""
 VARIABLE_BYTES = 32
 """Assumed size of a string or a binary."""
-FORGET = 0.25
-"""Part of a beat in the learnt rate of pairs where it is below the rate so far."""
-SHARE_FALLS, SHARE_MIN = 0.5, 1e-6
-"""How fast the learnt share of close rows falls from beat to beat, and its least value."""
-Live = Callable[[int], Hashes]
-"""The hashes of the rows that a side's window holds."""
-_MASK = 2**31
+BITS_MIN = 14
+"""Base-2 logarithm of the cells of the smallest table."""
+CHANCE = 2
+"""Of the limit, 1 in so many pairs may be rows that share a cell by chance; a table grows to keep
+it so, up to CELLS_A_ROW cells for each row of both windows."""
+CELLS_A_ROW = 2
+Live = Callable[[int], tuple[Hashes, Int64s]]
+"""The hashes and the times of the rows that a side's window holds."""
 
 
 class JoinSize:
-    """Estimates for one join."""
+    """Bounds for one join."""
 
-    def __init__(self, output: Schema, limit_bytes: int) -> None:
+    def __init__(self, output: Schema, limit_bytes: int, before_us: int, after_us: int) -> None:
         """Pairs of a beat may take about `limit_bytes` with all copies."""
         width = sum((f.dtype.width or VARIABLE_BYTES) + int(f.nullable) for f in output)
         self.pairs_max = max(PAIRS_MIN, limit_bytes // (PAIR_BYTES + COPIES * width))
-        self._table: npt.NDArray[np.int64] | None = None
-        self._new, self._old = [0, 0], [0, 0]
-        self._seen, self._began = [0, 0], [0, 0]
-        """Rows counted so far; of these, the first of the new generation."""
-        self._draw = 1
-        self._rate, self._chances = 0.0, 0.0
-        """Pairs per two rows of opposite sides, learnt; such twos in this beat."""
-        self._share, self._estimated = 1.0, 0.0
-        """Part of the rows of equal keys that are close enough in time to be pairs, learnt; such
-        rows by the counts of this beat, 0 where they are not known."""
+        self._before_us = before_us
+        self._shift, self._slices = slices_of(before_us, after_us)
+        self._table: Int64s | None = None
+        self._bits = 0
+        self._columns: Int64s = np.array([0, 2])
+        """The column of each side's present generation."""
+        self._new, self._seen, self._began = [0, 0], [0, 0], [0, 0]
+        """Rows counted: in the present generation; so far; of these, the generation's first."""
 
     def too_large(
         self, records: Sequence[Records], rows: Sequence[int], held: Sequence[int], live: Live
     ) -> bool:
-        """Whether a beat's records make more pairs than it may have.  If not, they are counted.
+        """Whether a beat's records may make more pairs than it may have.  If not, they are counted.
 
         `rows` are those of `records`; `held` is how many rows each side's window holds at most.
         """
         left, right = rows
         limit = max(self.pairs_max, left + right)
-        if self._table is None:
-            if left * (held[1] + right) + right * held[0] <= limit:
-                return False
-            self._build(live)
-        assert self._table is not None
-        self._renew(held)
-        self._draw = (1103515245 * self._draw + 12345) % _MASK
+        meetings = left * (held[1] + right) + right * held[0]
+        if self._table is None and meetings <= limit:
+            return False
+        table = self._ready(left + right, meetings, limit, held, live)
         args = (
-            address(self._table), records[0].data_at, left, records[1].data_at, right,
-            (self._draw >> 16) % EVERY,
+            table, self._bits, *self._columns.tolist(), self._before_us, self._shift,
+            self._slices, records[0].data_at, records[0].counts_at, records[1].data_at,
+            records[1].counts_at,
         )  # fmt: skip
-        self._chances = left * self._count(1) + right * (self._count(0) + left)
-        met: int = join_size.observe(*args, EVERY)
-        self._estimated = met - self._chances / BUCKETS
-        if max(self._estimated * self._share, self._rate * self._chances) > limit:
-            join_size.observe(*args, -EVERY)
+        pairs: int = join_size.observe(*args, 1)
+        if pairs > limit:
+            join_size.observe(*args, -1)
             return True
         self._note(rows)
         return False
 
     def fit(self, waiting: Sequence[Waiting], held: Sequence[int], live: Live) -> tuple[int, int]:
         """Rows of both sides that a beat may take; they are counted."""
-        if self._table is None:
-            self._build(live)
-        assert self._table is not None
-        self._renew(held)
-        counts = np.array([self._count(0), self._count(1)], np.float64)
-        taken: npt.NDArray[np.int64] = np.zeros(2, np.int64)
-        (left, left_valid), (right, right_valid) = (w.hashes() for w in waiting)
-        limit = self.pairs_max / self._share
+        left, right = (min(w.rows, self.pairs_max) for w in waiting)
+        meetings = left * (held[1] + right) + right * held[0]
+        table = self._ready(left + right, meetings, self.pairs_max, held, live)
+        taken: Int64s = np.zeros(2, np.int64)
         join_size.fit(
-            address(self._table), left, left_valid, right, right_valid, int(limit),
-            counts[::-1] / BUCKETS, counts[::-1] * self._rate / self._share, taken,
+            table, self._bits, self._columns, self._before_us, self._shift, self._slices,
+            *waiting[0].keys(), *waiting[1].keys(), self.pairs_max, taken,
         )  # fmt: skip
         rows = int(taken[0]), int(taken[1])
-        self._estimated = limit if sum(rows) < left.size + right.size else 0.0
-        self._chances = rows[0] * self._count(1) + rows[1] * (self._count(0) + rows[0])
         self._note(rows)
         return rows
 
-    def learn(self, pairs: int) -> None:
-        """Note how many pairs the beat made."""
-        if self._chances:
-            rate = pairs / self._chances
-            self._rate = max(rate, (1 - FORGET) * self._rate + FORGET * rate)
-        if self._estimated >= PAIRS_MIN:
-            share = max(pairs / self._estimated, SHARE_FALLS * self._share, SHARE_MIN)
-            self._share, self._estimated = min(1.0, share), 0.0
+    def nbytes(self) -> int:
+        """Bytes of the table."""
+        return 0 if self._table is None else self._table.nbytes
 
-    def _build(self, live: Live) -> None:
-        self._table = apart(BUCKETS * COUNTS // 2)
-        for side in (0, 1):
-            hashes = live(side)
-            join_size.count(address(self._table), side, hashes)
+    def _ready(self, rows: int, meetings: int, limit: int, held: Sequence[int], live: Live) -> int:
+        """The address of a table that is large and new enough for so many rows of a beat, and so
+        many twos of rows that meet."""
+        wanted = 2 * CHANCE * self._slices * meetings // limit
+        wanted = min(wanted, CELLS_A_ROW * (sum(held) + rows))
+        bits = max(wanted.bit_length() - 1, BITS_MIN)
+        if self._table is None or bits > self._bits:
+            self._build(bits, live)
+        else:
+            cells = 1 << self._bits
+            least = cells * limit // (2 * CHANCE * self._slices * max(rows, 1))
+            self._renew(held, min(least, cells // 2))
+        assert self._table is not None
+        return address(self._table)
+
+    def _build(self, bits: int, live: Live) -> None:
+        """Count all rows of both windows in a new table."""
+        self._bits, self._table = bits, apart(1 << bits, CELL // 8)
+        self._columns[:] = 0, 2
+        for side, offset in enumerate((self._before_us, 0)):
+            hashes, times = live(side)
+            column = self._columns[side]
+            join_size.count(address(self._table), bits, column, offset, self._shift, hashes, times)
             self._new[side] = hashes.size
             self._begin(side)
 
-    def _renew(self, held: Sequence[int]) -> None:
-        """Begin a new generation on a side whose old one has left."""
+    def _renew(self, held: Sequence[int], least: int) -> None:
+        """Begin a new generation on a side whose old one has left, after `least` rows."""
         for side in (0, 1):
             gone = self._seen[side] - held[side] > self._began[side]
-            if gone and self._new[side] >= max(BUCKETS, held[side]):
+            if gone and self._new[side] >= max(least, held[side]):
                 self._begin(side)
 
     def _begin(self, side: int) -> None:
         assert self._table is not None
-        counts = self._table.view(np.int32).reshape(BUCKETS, COUNTS)
-        counts[:, 2 * side + 1] = counts[:, 2 * side]
-        counts[:, 2 * side] = 0
-        self._old[side], self._new[side] = self._new[side], 0
-        self._began[side] = self._seen[side]
-
-    def _count(self, side: int) -> int:
-        return self._new[side] + self._old[side]
+        self._columns[side] ^= 1
+        join_size.forget(address(self._table), self._bits, self._columns[side])
+        self._new[side], self._began[side] = 0, self._seen[side]
 
     def _note(self, rows: Sequence[int]) -> None:
         for side in (0, 1):
@@ -155,8 +150,8 @@ class JoinSize:
 class Waiting:
     """The rows of one side that wait for later beats, in arrival order."""
 
-    def __init__(self, schema: Schema, keys: Sequence[str]) -> None:
-        self._schema, self._keys, self._at = schema, tuple(keys), 0
+    def __init__(self, schema: Schema, keys: Sequence[str], time: str) -> None:
+        self._schema, self._keys, self._time, self._at = schema, tuple(keys), time, 0
         self._clear()
 
     @property
@@ -181,12 +176,13 @@ class Waiting:
             self._clear()
         return taken
 
-    def hashes(self) -> tuple[Hashes, int]:
-        """The hash of each row, and the address of a byte each that is 0 where a key is null; 0
-        where no key can be."""
-        at = 0 if self._valid is None else address(self._valid) + self._at
+    def keys(self) -> tuple[Hashes, int, int]:
+        """The hash of each row; the address of their times; the address of a byte each that is 0
+        where a key is null, or 0 where no key can be."""
         hashes: Hashes = self._hashes[self._at :]
-        return hashes, at
+        valid = 0 if self._valid is None else address(self._valid) + self._at
+        times = self._batch[self._time].values
+        return hashes, address(times) + times.itemsize * self._at, valid
 
     def save(self) -> State:
         """The rows, as copies."""

@@ -55,6 +55,7 @@ from edged.errors import JobError
 from edged.joins.base import (
     Beat,
     Hashes,
+    Int64s,
     Records,
     WindowJoin,
     find_join,
@@ -217,7 +218,7 @@ class IntervalJoin(Placed, Deferring):
         self._arrived = [0, 0]
         self._matches = self._rows = self._deferred = 0
         self._size: JoinSize | None = None
-        self._waiting = [Waiting(links[i].schema, plan.key_names(i)) for i in (0, 1)]
+        self._waiting = [Waiting(links[i].schema, plan.key_names(i), links[i].time) for i in (0, 1)]
         self._nullable = [
             any(links[i].schema.field(name).nullable for name in plan.key_names(i)) for i in (0, 1)
         ]
@@ -238,7 +239,7 @@ class IntervalJoin(Placed, Deferring):
             counts = [
                 records[i].rows if self._nullable[i] else inputs[i].batch.rows for i in (0, 1)
             ]
-            if self._size.too_large(records, counts, held, self._hashes):
+            if self._size.too_large(records, counts, held, self._window):
                 for side, flow in zip(self._sides, inputs, strict=True):
                     side.store.stop -= flow.batch.rows
                 return self._run_part(beat, inputs)
@@ -257,7 +258,7 @@ class IntervalJoin(Placed, Deferring):
             taken = self.recorded
         elif self._size is not None and self.decides:
             held = [side.store.rows for side in self._sides]
-            taken = self._size.fit(self._waiting, held, self._hashes)
+            taken = self._size.fit(self._waiting, held, self._window)
         self.processed = list(taken)
         batches = [w.take(n) for w, n in zip(self._waiting, taken, strict=True)]
         if not self.waiting():
@@ -283,16 +284,18 @@ class IntervalJoin(Placed, Deferring):
         for i, side in enumerate(self._sides):
             side.store.start = self._join.oldest(i, side.base, side.store.stop)
         self._matches += output.rows
-        if self._size is not None:
-            self._size.learn(output.rows)
         return Flow(output, self._watermark(*self._watermarks))
 
-    def _hashes(self, side: int) -> Hashes:
-        return self._live(side, Scratch())[1]
+    def _window(self, side: int) -> tuple[Hashes, Int64s]:
+        """The hashes and the times of the rows that a side's window holds."""
+        rows, hashes = self._live(side, Scratch())
+        times: Int64s = self._sides[side].store.view()[self._plan.inputs[side].time].values[rows]
+        return hashes, times
 
     def bound(self, limit_bytes: int) -> None:
         """Bound the pairs of a beat."""
-        self._size = JoinSize(self._plan.output.schema, limit_bytes)
+        plan = self._plan
+        self._size = JoinSize(plan.output.schema, limit_bytes, plan.before_us, plan.after_us)
 
     def waiting(self) -> int:
         """Rows of both sides that wait."""
@@ -426,9 +429,10 @@ class IntervalJoin(Placed, Deferring):
                 )
 
     def state_bytes(self) -> int:
-        """Bytes of both windows and of the rows that wait."""
+        """Bytes of both windows, of the rows that wait, and of the counts of keys."""
         windows = self._join.nbytes() + sum(side.store.nbytes() for side in self._sides)
-        return windows + sum(w.nbytes() for w in self._waiting if w.rows)
+        counts = 0 if self._size is None else self._size.nbytes()
+        return windows + sum(w.nbytes() for w in self._waiting if w.rows) + counts
 
     def counters(self) -> Mapping[str, int | float | str]:
         """Rows that arrived on each side, rows held, pairs found, rows that wait, beats that left

@@ -11,6 +11,7 @@ import random
 from collections import Counter
 from itertools import product
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -83,17 +84,81 @@ def test_beats_are_cut_where_a_join_grows_and_nothing_is_lost(monkeypatch):
         assert rows == Counter((a, b) for a in range(301) for b in range(200))
 
 
+def matches(live):
+    """Pairs that the join has made so far."""
+    return live.job.operators["joined"].counters()["matches"]
+
+
 def test_rows_of_one_key_that_are_far_apart_in_time_are_not_taken_for_pairs(monkeypatch):
     """Each row has one partner, though thousands have its key."""
     with Live(bounded(join_job(before=10, after=10), 1000, monkeypatch)) as live:
         for name in ("r", "s"):
             live.send(name, [(1, T0 + 100 * i, i) for i in range(3000)])
         live.beat()
-        assert live.job.waiting()
+        assert not live.job.waiting()
         live.drain()
-        assert live.beats < 100
         rows = Counter((row[2], row[-1]) for row in live.rows("pairs"))
         assert rows == Counter((i, i) for i in range(3000))
+
+
+def test_no_beat_exceeds_its_bound_where_skew_begins_late(monkeypatch):
+    """Rows of one key are far apart for long, and then all close together."""
+    with Live(bounded(join_job(before=10, after=10), 1000, monkeypatch)) as live:
+        for beat in range(30):
+            for name in ("r", "s"):
+                live.send(name, [(1, T0 + 100 * (300 * beat + i), 0) for i in range(300)])
+            live.beat()
+            while live.job.waiting():
+                live.beat()
+        assert matches(live) > 8000
+        late = T0 + 100 * 300 * 30
+        for name in ("r", "s"):
+            live.send(name, [(1, late + i // 100, i + 1) for i in range(300)])
+        made = [matches(live)]
+        while len(made) < 10 or live.job.waiting():
+            live.beat()
+            made.append(matches(live))
+        assert max(np.diff(made)) <= 1000
+        assert made[-1] == 30 * 300 + 300 * 300
+        live.drain()
+        rows = Counter((row[2], row[-1]) for row in live.rows("pairs") if row[2])
+        assert rows == Counter(product(range(1, 301), repeat=2))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_no_beat_exceeds_its_bound_while_counts_are_forgotten_and_tables_grow(monkeypatch, seed):
+    """Bursts of few keys and many, in windows that leave and ones that stay."""
+    rng, most, at = random.Random(seed), 60, T0
+    monkeypatch.setattr("edged.operators._join_size.BITS_MIN", 6)
+    document = bounded(
+        join_job(before=rng.choice([0, 7, 40]), after=rng.choice([3, 60])), most, monkeypatch
+    )
+    with Live(document) as live:
+        sent = {"r": [], "s": []}
+        for _ in range(40):
+            keys, span = rng.choice([1, 5, 1000]), rng.choice([1, 30, 500, 4000])
+            for name, rows in sent.items():
+                new = [
+                    (rng.randrange(keys), at + rng.randrange(span), len(rows) + i)
+                    for i in range(rng.choice([0, 3, 40]))
+                ]
+                live.send(name, sorted(new, key=lambda row: row[1]))
+                rows += new
+            at += span
+            made, waited = matches(live), live.job.waiting() + live.job.staged()
+            live.beat()
+            while live.job.waiting():
+                assert matches(live) - made <= max(most, waited)
+                made = matches(live)
+                live.beat()
+        live.drain()
+        plan = document["operators"]["joined"]
+        wanted = sum(
+            a[0] == b[0] and -plan["before"] <= b[1] - a[1] <= plan["after"]
+            for a, b in product(sent["r"], sent["s"])
+        )
+        assert matches(live) == wanted
+        assert live.job.operators["joined"].counters()["beats_cut"] > 10
 
 
 @pytest.mark.parametrize("workers", [1, 3])

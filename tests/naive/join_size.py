@@ -1,13 +1,11 @@
-"""What the kernels of `join_size` compute, said plainly: tables are {(side, bucket): rows}."""
+"""What the kernels of `join_size` compute, said plainly: tables are {(column, cell): rows}."""
 
 from __future__ import annotations
 
-from kernels.cpu.join_size import BITS, EVERY
 
-
-def bucket_of(tag):
-    """The bucket of a tag."""
-    return (tag * 0x9E3779B1) % 2**32 >> (32 - BITS)
+def home_of(time, offset, shift):
+    """The home of a record: the slice of its time less the offset."""
+    return max(time - offset, -(2**63)) // 2**shift
 
 
 def tag_of(hash):
@@ -15,35 +13,60 @@ def tag_of(hash):
     return hash >> 58 << 26 | hash & (2**26 - 1)
 
 
-def observe(table, left, right, first, weight):
-    """Counts every EVERY-th tag; returns the rows of the other side met, times EVERY."""
+def cell_of(tag, home, bits):
+    """The cell of a tag and a home."""
+    return ((tag >> (32 - bits)) + home) % 2**bits
+
+
+def counted(table, bits, side, tag, home, slices):
+    """Rows of the side other than `side` that a record meets."""
+    first = home - side * (slices - 1)
+    return sum(
+        table[column, cell_of(tag, first + i, bits)]
+        for i in range(slices) for column in (2 - 2 * side, 3 - 2 * side)
+    )  # fmt: skip
+
+
+def observe(table, bits, columns, before, shift, slices, records, weight):
+    """Counts the records (time, tag) of both sides, by partition; returns how many rows they
+    meet."""
     met = 0
-    for side, tags in enumerate((left, right)):
-        for tag in tags[first::EVERY]:
-            met += table[1 - side, bucket_of(tag)]
-            table[side, bucket_of(tag)] += weight
-    return EVERY * met
+    for part in range(64):
+        for side, offset in enumerate((before, 0)):
+            for time, tag in records[side]:
+                if tag >> 26 == part:
+                    home = home_of(time, offset, shift)
+                    met += counted(table, bits, side, tag, home, slices)
+                    table[columns[side], cell_of(tag, home, bits)] += weight
+    return met
 
 
-def count(table, side, hashes):
-    """Counts rows by their hashes."""
-    for hash in hashes:
-        table[side, bucket_of(tag_of(hash))] += 1
+def count(table, bits, column, offset, shift, rows):
+    """Counts rows (hash, time)."""
+    for hash, time in rows:
+        table[column, cell_of(tag_of(hash), home_of(time, offset, shift), bits)] += 1
 
 
-def fit(table, left, right, limit, chance, least):
-    """Rows of both sides, taken in step, that make at most `limit` pairs; None: a null key."""
-    taken, pairs = [0, 0], 0.0
+def forget(table, column):
+    """Sets a column to 0."""
+    for place in [place for place in table if place[0] == column]:
+        del table[place]
+
+
+def fit(table, bits, columns, before, shift, slices, rows, limit):
+    """Rows (hash, time) of both sides, taken in step, that make at most `limit` pairs; a hash of
+    None: a null key."""
+    (left, right), taken, pairs = rows, [0, 0], 0
     while taken != [len(left), len(right)]:
         i, j = taken
         side = 0 if j == len(right) or (i < len(left) and i * len(right) <= j * len(left)) else 1
-        hash = (left, right)[side][taken[side]]
+        hash, time = rows[side][taken[side]]
         if hash is not None:
-            bucket = bucket_of(tag_of(hash))
-            met = max(table[1 - side, bucket] - chance[side], least[side], 0.0)
+            home, tag = home_of(time, (before, 0)[side], shift), tag_of(hash)
+            met = counted(table, bits, side, tag, home, slices)
             if i + j and pairs + met > limit:
                 break
             pairs += met
-            table[side, bucket] += 1
+            table[columns[side], cell_of(tag, home, bits)] += 1
         taken[side] += 1
     return taken
