@@ -15,6 +15,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from edged.central.aggregation_metrics import AggregationMetrics
 from edged.central.cli_collect import parse_listen
+from edged.central.local_directory import local_directory
 from edged.central.metrics import listen
 from edged.central.spec import Spec, load_spec
 from edged.documents.units import duration_us
@@ -70,6 +71,10 @@ def command(
     """
     from edged.central.session import check_pyspark
 
+    for option, directory in (
+        ("--landing", landing), ("--output", output), ("--checkpoint", checkpoint),
+    ):  # fmt: skip
+        local_directory(directory, option)
     document = load_spec(spec)
     interval = None if trigger == "available-now" else _interval_us(trigger)
     check_pyspark()

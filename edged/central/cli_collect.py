@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from edged.central.local_directory import local_directory
 from edged.errors import ConfigError
 from edged.platform.loopback import is_loopback
 
@@ -97,6 +98,7 @@ def command(
     from edged.central.serve import CollectorSettings, serve
     from edged.events.journal import log_to
 
+    local_directory(str(landing), "--landing")
     log_to("edged", "info")
     host, port = parse_listen(listen)
     if (tls_cert is None) != (tls_key is None):

@@ -75,6 +75,7 @@ from edged.central._source_plan import (
 from edged.central._source_plan import tasks as plan_tasks
 from edged.central._source_read import read as read_slices
 from edged.central.consumers import Consumer
+from edged.central.local_directory import local_directory
 from edged.central.read_request import Request, resolve
 from edged.documents.units import size_bytes
 from edged.errors import ConfigError
@@ -274,6 +275,7 @@ def _resolve(options: Any) -> Request:
     landing = options.get("landing") or options.get("path") or ""
     if not landing:
         raise ConfigError('format edged needs a landing: .option("landing", DIR)')
+    local_directory(landing, "option landing")
     stream = options.get("stream", "")
     if not stream:
         raise ConfigError('format edged needs a stream: .option("stream", "curve@1")')

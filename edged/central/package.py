@@ -24,6 +24,7 @@ MODULES = (
     "central/consumers.py",
     "central/datasource.py",
     "central/landing_format.py",
+    "central/local_directory.py",
     "central/read_request.py",
     "central/row_checks.py",
     "central/schema_files.py",

@@ -40,10 +40,13 @@ def open_session(
 ) -> SparkSession:
     """A session on `master` with `format("edged")`; `conf` overrides edged's own settings.
 
-    Raises CentralError if Java is missing or too old, ConfigError if PySpark is missing.
+    Raises CentralError if Java is missing or too old, ConfigError if PySpark is missing, or the
+    executors' Python of a cluster is not named.
     """
     check_pyspark()
+    check_executors_python(master)
     check_java()
+    from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkRuntimeError
     from pyspark.sql import SparkSession
 
@@ -63,6 +66,11 @@ def open_session(
         raise CentralError(
             f"Spark did not start: {problem}. See Java's output above; memory and the "
             "address it binds to are the usual reasons"
+        ) from problem
+    except Py4JJavaError as problem:
+        raise CentralError(
+            f"Spark did not start on {master}: its master cannot be reached, or its workers start "
+            "no executor; see Java's output above, and the workers' logs"
         ) from problem
     if not local:
         place = Path(tempfile.mkdtemp(prefix="edged-")) / "edged.zip"
@@ -99,6 +107,21 @@ def check_pyspark() -> None:
             "PySpark is not installed here; install it with: "
             f"{sys.executable} -m pip install 'edged[central]'"
         )
+
+
+def check_executors_python(master: str) -> None:
+    """Raise ConfigError if `master` is a cluster and PYSPARK_PYTHON is not set.
+
+    Executors read pages with Python, and Spark's default is any `python3` on their PATH.
+    """
+    if master.startswith("local") or os.environ.get("PYSPARK_PYTHON"):
+        return
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    raise ConfigError(
+        f"--master {master}: executors read pages with Python; set PYSPARK_PYTHON to a Python "
+        f"{version} with numpy, pyarrow and pyspark that every worker has at the same path, e.g. "
+        f"PYSPARK_PYTHON={sys.executable}"
+    )
 
 
 def check_java() -> None:
