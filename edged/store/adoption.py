@@ -10,6 +10,7 @@ from edged.platform.disk import Disk
 from edged.store import recovery
 from edged.store.log import SegmentLog
 from edged.store.page_index import Holder, PageIndex
+from edged.store.patient_file import open_patiently
 from edged.store.records import Encoded, PageEntry, RecordEntry
 from edged.store.recovery import Linked
 from edged.store.salvage import Salvage
@@ -84,7 +85,7 @@ class Adoption:
         """Date the pages of a file found at start: they wait since its first page was sealed."""
         if holder.since_us or not pages or pages[0].length < HEADER_BYTES:
             return
-        file = self.disk.open(holder.path)
+        file = open_patiently(self.disk, holder.path)
         try:
             field = file.pread(8, pages[0].offset + SEALED_AT_OFFSET)
         finally:

@@ -19,10 +19,13 @@ Invariants:
 
 from __future__ import annotations
 
+import errno
+
 from edged.errors import StoreCorrupt
 from edged.platform.disk import DISK_FULL, Disk, File
 from edged.store import identity
 from edged.store.errors import no_room
+from edged.store.patient_file import open_patiently
 from edged.store.records import ALIGN, BeatRecord, Encoded, Lineage, RecordEntry, RecordReader
 from edged.store.segments import Scanned, Segment, pack_header, scan_segment, seed_of_nonce
 
@@ -30,6 +33,15 @@ _SPARES_MAX = 16
 """Retired files kept for reuse.  With 64 MiB each they hold the log of two intervals of snapshots.
 Overwriting costs 0.13 CPU-s/GB and 9 ms per 16 MiB record; a fresh file costs 1.75 CPU-s/GB and
 stalls of 100 ms (2-core VM, ext4 on virtio)."""
+
+
+def _check_tail(found: list[Scanned]) -> None:
+    """Raise OSError where the end of the log cannot be read: what is there may be durable, and
+    nothing proves it."""
+    for part in found[-1:]:
+        for offset in part.unreadable:
+            if offset >= part.segment.end:
+                raise OSError(errno.EIO, f"the end of the log, offset {offset}", part.segment.path)
 
 
 class SegmentLog:
@@ -74,14 +86,17 @@ class SegmentLog:
                 found.append(self._scan(path, int(name[:-4])))
             elif name.endswith((".tmp", ".spare")):
                 self._disk.unlink(path)
+        _check_tail(found)
         if found:
             self._next_number = found[-1].segment.number + 1
         return found
 
     def _scan(self, path: str, number: int) -> Scanned:
-        file = self._disk.open(path)
+        file = open_patiently(self._disk, path)
         try:
-            return scan_segment(file, path, number, self._epoch)
+            found = scan_segment(file, path, number, self._epoch)
+            found.unreadable = file.unreadable
+            return found
         finally:
             file.close()
 
@@ -109,7 +124,7 @@ class SegmentLog:
 
     def read(self, segment: Segment, entry: RecordEntry) -> BeatRecord:
         """The record of `entry`, in memory of its own."""
-        file = self._disk.open(segment.path)
+        file = open_patiently(self._disk, segment.path)
         try:
             record = RecordReader(file, segment.number, segment.seed, segment.size).record(entry)
         finally:

@@ -24,6 +24,7 @@ import numpy as np
 from edged.pages.header import HEADER, HEADER_BYTES, MAGIC, checksum
 from edged.pages.sealed import PageKey
 from edged.platform.disk import DISK_FULL, Disk, File, replace_file
+from edged.store.patient_file import open_patiently
 from edged.store.records import PageEntry
 
 KEPT_BYTES, QUARANTINE_BYTES = 1 << 20, 64 << 20
@@ -119,7 +120,7 @@ class Salvage:
             return kept
         if self._kept_bytes() >= QUARANTINE_BYTES:
             return ""
-        file = self._disk.open(path)
+        file = open_patiently(self._disk, path)
         try:
             data = file.pread(min(length, KEPT_BYTES), offset)
             replace_file(self._disk, kept, [data])

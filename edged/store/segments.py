@@ -79,6 +79,8 @@ class Scanned:
     entries: list[RecordEntry]
     proof: int = 0
     regions: list[Region] = field(default_factory=list)
+    unreadable: list[int] = field(default_factory=list)
+    """Offsets of blocks that the disk does not read."""
     problem: str = ""
     """Damage of the header, or why the file is not a segment of this store."""
     foreign: bool = False

@@ -24,6 +24,7 @@ import numpy.typing as npt
 
 from edged.errors import StoreError
 from edged.platform.disk import Buffer, Disk, File, flat_view, replace_file
+from edged.store.patient_file import open_patiently
 
 Array = npt.NDArray[Any]
 _MAGIC = 0x53676445
@@ -86,7 +87,7 @@ def write_snapshot(
 
 def read_snapshot(disk: Disk, path: str, epoch: int, partly: bool = False) -> Snapshot:
     """Read and check a snapshot.  Raises Damaged; with `partly` damaged arrays are left out."""
-    file = disk.open(path)
+    file = open_patiently(disk, path)
     try:
         return _read(file, epoch, partly)
     except (ValueError, KeyError, TypeError) as problem:

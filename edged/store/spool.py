@@ -16,6 +16,7 @@ from collections.abc import Container, Sequence
 from edged.platform.disk import Buffer, Disk, File
 from edged.store.errors import StoreFull, no_room
 from edged.store.page_index import Holder, PendingPage
+from edged.store.patient_file import open_patiently
 from edged.store.records import PAGE_ENTRY_BYTES, PageEntry, pack_page, padding, unpack_pages
 from edged.store.salvage import Salvage, carve
 
@@ -74,7 +75,7 @@ class Spool:
     def _read(self, path: str) -> tuple[PageEntry, ...] | None:
         """The table of a file; None where it is damaged."""
         number = _number(path)
-        file = self._disk.open(path)
+        file = open_patiently(self._disk, path)
         try:
             size = file.size()
             head = file.pread(_HEADER.size, 0)
@@ -99,7 +100,7 @@ class Spool:
 
     def _write_again(self, path: str, salvage: Salvage) -> tuple[PageEntry, ...] | None:
         """Replace a file by one with the whole pages that are in it; None: there are none."""
-        file = self._disk.open(path)
+        file = open_patiently(self._disk, path)
         try:
             size = file.size()
             found = carve(file, 0, size, self._epoch)
@@ -178,7 +179,7 @@ class Spool:
             for place, entry in zip(places, entries, strict=True):
                 source = place.holder.path
                 if source not in opened:
-                    opened[source] = self._disk.open(source)
+                    opened[source] = open_patiently(self._disk, source)
                 data = opened[source].pread(place.length, place.offset)
                 if zlib.crc32(data) != place.crc:
                     raise DamagedPage(place)

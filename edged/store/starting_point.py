@@ -16,6 +16,7 @@ from edged.pages.header import HEADER_BYTES
 from edged.platform.disk import Disk
 from edged.store import recovery
 from edged.store.page_index import Route
+from edged.store.patient_file import open_patiently
 from edged.store.records import PAGE_ENTRY_BYTES, Hole, PageEntry
 from edged.store.recovery import Linked
 from edged.store.salvage import Salvage, carve
@@ -105,7 +106,7 @@ class _HoleFinder:
         regions = list(self._regions(after, before))
         pages: list[tuple[Segment, list[PageEntry]]] = []
         for segment, region in regions:
-            file = self._disk.open(segment.path)
+            file = open_patiently(self._disk, segment.path)
             try:
                 of = range(after + 1, before).__contains__
                 found = carve(file, region.start, region.end, self._epoch, of)

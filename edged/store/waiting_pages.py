@@ -17,6 +17,7 @@ from edged.store.errors import StoreFull, no_room
 from edged.store.gaps import DAMAGED, Gap, GapLog
 from edged.store.log import SegmentLog
 from edged.store.page_index import Holder, PageIndex, PageRef, PendingPage
+from edged.store.patient_file import open_patiently
 from edged.store.salvage import Salvage
 from edged.store.segments import Segment
 from edged.store.snapshot_files import SnapshotFiles
@@ -90,7 +91,7 @@ class WaitingPages:
         place = self.index.first(stream, partition)
         if place is None:
             return
-        file = self.disk.open(place.holder.path)
+        file = open_patiently(self.disk, place.holder.path)
         try:
             whole = zlib.crc32(file.pread(place.length, place.offset)) == place.crc
         finally:

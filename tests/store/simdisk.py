@@ -48,6 +48,9 @@ class SimFile:
 
     def pread(self, length, offset):
         self._disk.count("pread", self.path)
+        for bad, start in self._disk.bad_blocks:
+            if bad == self.path and start < offset + length and offset < start + 4096:
+                raise OSError(errno.EIO, "simulated: bad block", self.path)
         return bytes(self._inode.current[offset : offset + length])
 
     def preadinto(self, buffer, offset):
@@ -110,6 +113,8 @@ class SimDisk:
         self.operations, self.counts = 0, Counter()
         self.fail_at, self.fail_errno, self.cut_at = None, errno.EIO, None
         self.fail_kinds, self.fail_for_good = None, False
+        self.bad_blocks = set()
+        """(path, offset of a block of 4096): what cannot be read."""
 
     # -- faults --
 
@@ -124,6 +129,7 @@ class SimDisk:
             self.operations == self.fail_at
             or (self.fail_for_good and self.operations > self.fail_at)
         ):
+            self.failed = kind
             raise OSError(self.fail_errno, f"simulated, operation {self.operations}: {kind} {path}")
 
     def lying(self, path):

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 from edged.errors import StoreCorrupt
+from edged.store import Store
+from tests.store.simdisk import SimDisk
 from tests.store.test_store import beat, damage, newest, open_store
 
 
@@ -103,15 +105,15 @@ def test_salvage_of_the_identity_keeps_the_epoch_that_other_files_have(tmp_path,
         assert not store.salvaged and store.device_epoch == epoch
 
 
-def test_salvage_of_any_bit_of_the_identity(tmp_path):
-    with open_store(tmp_path) as store:
+def test_salvage_of_any_bit_of_the_identity():
+    disk = SimDisk()
+    with Store.open("/store", disk) as store:
         epoch = store.device_epoch
-    whole = (tmp_path / "identity").read_bytes()
+    whole = bytes(disk.content("/store/identity"))
     for bit in range(8 * (len(whole) - 1)):
-        data = bytearray(whole)
-        data[bit // 8] ^= 1 << bit % 8
-        (tmp_path / "identity").write_bytes(data)
-        with open_store(tmp_path) as store:
+        twin = disk.after_kill()
+        twin.content("/store/identity")[bit // 8] ^= 1 << bit % 8
+        with Store.open("/store", twin) as store:
             assert store.device_epoch == epoch
 
 
