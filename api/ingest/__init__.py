@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from api.door_client import DoorClient, Snapshot
 from api.ingest.decoders import Decoders
@@ -51,6 +51,18 @@ class StreamVersion:
         """Whether the job is in a snapshot's jobs with this definition."""
         job = jobs.get(self.job, {})
         return (job.get("version"), job.get("created_us")) == (self.version, self.created_us)
+
+
+class Acceptance(NamedTuple):
+    """What became of the rows of a request."""
+
+    rows: int
+    """Committed rows, those that are dropped by their times included."""
+    replayed: bool
+    """Whether an earlier request with the same key brought them."""
+    lost: int | None
+    """Rows of this and of concurrent requests that were dropped by their times; None: that is not
+    known."""
 
 
 class Ingest:
@@ -88,17 +100,14 @@ class Ingest:
 
     async def accept(
         self, target: StreamVersion, body: bytes, media_type: str, key: str | None
-    ) -> tuple[int, bool]:
-        """The number of committed rows, and whether an earlier request with this key brought them.
-
-        Raises ApiProblem.
-        """
+    ) -> Acceptance:
+        """Commit the rows of a request.  Raises ApiProblem."""
         producer = await self._producer(target)
         digest = hashlib.sha256(media_type.encode() + b"\0" + body).digest()
         if key is not None:
             rows = await producer.reserve(key, digest)
             if rows is not None:
-                return rows, True
+                return Acceptance(rows, True, None)
         try:
             batch = await self._decoders.decode(body, media_type, producer.schema)
         except BaseException:
@@ -108,9 +117,9 @@ class Ingest:
         if not batch.num_rows:
             if key is not None:
                 producer.release(key)
-            return 0, False
-        await self._commit(producer, batch, key, digest)
-        return batch.num_rows, False
+            return Acceptance(0, False, 0)
+        lost = await self._commit(producer, batch, key, digest)
+        return Acceptance(batch.num_rows, False, lost)
 
     async def close(self) -> None:
         """Wait for batches on their way, then close the connections."""
@@ -122,7 +131,8 @@ class Ingest:
 
     async def _commit(
         self, producer: StreamProducer, batch: pa.RecordBatch, key: str | None, digest: bytes
-    ) -> None:
+    ) -> int | None:
+        """The rows lost meanwhile; None: that is not known.  Raises ApiProblem."""
         started_s = time.monotonic()
         one = producer.submit(batch, key, digest)
         done, _ = await asyncio.wait([one.done], timeout=ACK_S)
@@ -136,9 +146,10 @@ class Ingest:
                 "unknown-outcome", f"the rows are not committed after {ACK_S:.0f} s",
                 retry_after_s=5,
             )  # fmt: skip
-        one.done.result()
+        lost = one.done.result()
         rate = one.size / max(1e-3, time.monotonic() - started_s)
         self._rate = rate if self._rate is None else 0.8 * self._rate + 0.2 * rate
+        return lost
 
     async def _producer(self, target: StreamVersion) -> StreamProducer:
         if target not in self._producers:

@@ -21,10 +21,10 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 import pyarrow as pa
-from anyio import fail_after
 
 from api.ingest.frame_connection import HELLO_S, AsyncFrameConnection, ProducerRefused
 from api.ingest.keys import KeyRecord, Keys
+from api.ingest.store_full import RETRY_FULL_S, STORE_DO
 from api.problems import ApiProblem, ProblemFault
 from edged.client import frames
 from edged.client.messages import Prepared, Serializer
@@ -42,8 +42,12 @@ class PendingBatch:
     message: Prepared
     key: str | None
     digest: bytes
-    done: asyncio.Future[None]
+    done: asyncio.Future[int | None]
+    """Completes with the rows that this producer lost while the batch was on its way; None: that
+    is not known."""
     seq: int = 0
+    lost_before: int | None = None
+    """Rows that this producer had lost when the batch was sent."""
 
     @property
     def size(self) -> int:
@@ -76,6 +80,8 @@ class StreamProducer:
         """Digests of batches in progress, by key."""
         self._settled = asyncio.Event()
         """Set while connected with all keys settled in the file, except those in `_coming`."""
+        self._turned_away = asyncio.Event()
+        """Set when the daemon refuses the connection because the store is full."""
         self._askers = 0
         """Requests that wait for `_settled` to learn the outcome of their key."""
         self._refusal = ""
@@ -84,6 +90,9 @@ class StreamProducer:
         self._wire: AsyncFrameConnection | None = None
         self._last = 0
         """The last assigned number."""
+        self._lost: int | None = None
+        """Rows of this producer that were dropped by their times, late or too far ahead; None
+        until the daemon has said it on this connection."""
         self._closed = False
         self._task: asyncio.Task[None] | None = None
         self.bytes = 0
@@ -175,24 +184,32 @@ class StreamProducer:
     async def _find(self, key: str) -> KeyRecord | None:
         """The committed request of a key.  If its outcome is unknown, wait for the next HELLO.
 
-        Raises TimeoutError if that does not come.
+        Raises TimeoutError if that does not come, ApiProblem 429 if the store is full.
         """
         entry = await self._blocking(self._keys.find, self.job, self.stream, key)
         if entry is None or entry.acked:
             return entry
-        self._askers += 1
-        try:
-            self._wake()
-            with fail_after(HELLO_S):
-                await self._settled.wait()
-        except TimeoutError:
-            raise TimeoutError("the daemon does not answer") from None
-        finally:
-            self._askers -= 1
+        await self._await_settled()
         entry = await self._blocking(self._keys.find, self.job, self.stream, key)
         if entry is not None and not entry.acked:
             raise TimeoutError("the connection was lost again")
         return entry
+
+    async def _await_settled(self) -> None:
+        self._turned_away.clear()
+        self._askers += 1
+        waits = [asyncio.create_task(e.wait()) for e in (self._settled, self._turned_away)]
+        try:
+            self._wake()
+            await asyncio.wait(waits, timeout=HELLO_S, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self._askers -= 1
+            for wait in waits:
+                wait.cancel()
+        if not self._settled.is_set() and self._turned_away.is_set():
+            raise _store_full()
+        if not self._settled.is_set():
+            raise TimeoutError("the daemon does not answer")
 
     def _wake(self) -> None:
         if self._task is None and not self._closed:
@@ -232,7 +249,7 @@ class StreamProducer:
     async def _connect(self) -> None:
         """Connect, and settle all batches that were ever sent."""
         producer = await self._blocking(self._keys.producer, self.job, self.stream)
-        greeting = self._serializer.greeting(self.stream, producer, None, settle=True)
+        greeting = self._serializer.greeting(self.stream, producer, None, settle=True, losses=True)
         self._wire = await AsyncFrameConnection.connect(await self._address(), greeting)
         final = self._wire.hello
         self._acked(final)
@@ -240,6 +257,8 @@ class StreamProducer:
         acks = list(self._acks)
         await self._blocking(self._keys.settle, self.job, self.stream, final, acks)
         self._noted(acks)
+        for one in self._unacked:
+            one.lost_before = None
         self._queue.extendleft(reversed(self._unacked))
         self._unacked.clear()
         self._last, self._sent = final, 0
@@ -267,6 +286,19 @@ class StreamProducer:
             kind, payload = await self._wire.frame()
             if kind == frames.ACK:
                 self._acked(frames.seq_of(payload))
+            elif kind == frames.LOST:
+                self._count_losses(payload)
+
+    def _count_losses(self, payload: bytes) -> None:
+        """A LOST comes right after HELLO, and before the ACK of what was dropped."""
+        try:
+            lost = sum(frames.losses_of(payload))
+        except ValueError as problem:
+            raise ConnectionResetError(str(problem)) from None
+        if self._lost is None:
+            for one in self._unacked:
+                one.lost_before = lost
+        self._lost = lost
 
     async def _send(self) -> None:
         assert self._wire is not None
@@ -288,7 +320,7 @@ class StreamProducer:
         self._unacked.extend(fresh)
         for one in fresh:
             self._last += 1
-            one.seq = self._last
+            one.seq, one.lost_before = self._last, self._lost
         entries = [
             KeyRecord(one.key, one.digest, one.seq, one.message.rows)
             for one in fresh
@@ -311,10 +343,13 @@ class StreamProducer:
             self._sent = max(0, self._sent - 1)
             if one.key is not None:
                 self._acks[one.key] = one
-            self._drop(one, None)
+            known = self._lost is not None and one.lost_before is not None
+            lost = (self._lost or 0) - (one.lost_before or 0) if known else None
+            self._drop(one, None, lost)
 
     def _hang_up(self) -> None:
         self._settled.clear()
+        self._lost = None
         if self._wire is not None:
             self._wire.close()
             self._wire = None
@@ -322,8 +357,11 @@ class StreamProducer:
     # Errors ------------------------------------------------------------------------------------
 
     def _refused(self, text: str) -> None:
-        """Handle an ERROR frame: the next HELLO shows which batch caused it."""
-        if self._settled.is_set():
+        """Handle an ERROR frame: the next HELLO shows which batch caused it, if one did."""
+        if text == frames.STORE_FULL:
+            self._turned_away.set()
+            self._fail(_store_full())
+        elif self._settled.is_set():
             self._refusal = text if self._sent else ""
         else:  # the stream has changed, and its source with it
             self._fail(ApiProblem("unavailable", f"stream {self.stream}: {text}", retry_after_s=1))
@@ -353,20 +391,24 @@ class StreamProducer:
         self._queue.clear()
         self._sent = 0
 
-    def _drop(self, one: PendingBatch, problem: ApiProblem | None) -> None:
+    def _drop(self, one: PendingBatch, problem: ApiProblem | None, lost: int | None = None) -> None:
         self.bytes -= one.size
         if one.key is not None:
             self.release(one.key)
         if one.done.done():
             return
         if problem is None:
-            one.done.set_result(None)
+            one.done.set_result(lost)
         else:
             one.done.set_exception(problem)
 
     async def _blocking(self, call: Callable[..., _T], *arguments: object) -> _T:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._thread, lambda: call(*arguments))
+
+
+def _store_full() -> ApiProblem:
+    return ApiProblem("busy", frames.STORE_FULL, STORE_DO, retry_after_s=RETRY_FULL_S)
 
 
 def _same(key: str, known: bytes, digest: bytes) -> None:
@@ -377,6 +419,6 @@ def _same(key: str, known: bytes, digest: bytes) -> None:
         raise ApiProblem("invalid", "the key was used with other tuples", errors=(fault,))
 
 
-def _look(done: asyncio.Future[None]) -> None:
+def _look(done: asyncio.Future[int | None]) -> None:
     if not done.cancelled():
         done.exception()

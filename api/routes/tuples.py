@@ -6,8 +6,10 @@ from fastapi import Header, Request
 from fastapi.responses import JSONResponse, Response
 
 from api import context
+from api.answers import validated
 from api.ingest import StreamVersion
 from api.ingest.media_types import ARROW, CSV, NDJSON, TYPES
+from api.ingest.store_full import RETRY_FULL_S, STORE_DO
 from api.openapi import body, says
 from api.problems import ApiProblem
 from api.routes.streams import OfJob, find
@@ -16,7 +18,7 @@ from edged.rest.answers import Accepted, Name
 
 _ingest = ingest()
 ROUTERS = (_ingest,)
-RETRY_PAUSED_S, RETRY_FULL_S = 30, 10
+RETRY_PAUSED_S = 30
 
 _ROWS = body(
     {
@@ -58,6 +60,10 @@ async def send_tuples(
 ) -> Response:
     """Send rows: all or none are accepted, and the response comes when they are durable.
 
+    `lost` counts rows that are durable and dropped, because they are late or too far ahead.  Rows
+    that wait for another stream of a join may become late after the response: `late` of the stream
+    counts them.
+
     With an Idempotency-Key a request may be repeated whatever became of the response: its rows are
     counted once.
     """
@@ -78,8 +84,7 @@ async def send_tuples(
     if snapshot.get("store", {}).get("full"):
         raise ApiProblem(
             "busy", "the store is full: nothing comes in until it has room",
-            "GET /v1/store and /v1/uplink tell what it waits for",
-            retry_after_s=RETRY_FULL_S,
+            STORE_DO, retry_after_s=RETRY_FULL_S,
         )  # fmt: skip
     length = request.headers.get("content-length", "")
     most = shared.settings.ingest_bytes_max
@@ -89,8 +94,5 @@ async def send_tuples(
             int(definition.get("created_us", 0)),
         )
         target = StreamVersion(found["job"], stream, version, created_us)
-        rows, replayed = await shared.ingest.accept(
-            target, await request.body(), kind, idempotency_key
-        )
-    accepted = Accepted(stream=stream, rows=rows, replayed=replayed)
-    return JSONResponse(accepted, 202)
+        accepted = await shared.ingest.accept(target, await request.body(), kind, idempotency_key)
+    return JSONResponse(validated(Accepted, {"stream": stream, **accepted._asdict()}), 202)

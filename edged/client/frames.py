@@ -65,6 +65,10 @@ def losses_of(payload: bytes) -> tuple[int, int]:
     return int(late), int(ahead)
 
 
+STORE_FULL = "the store is full, and the job rejects rows until it has room: send them later"
+"""The ERROR of a source while the store is full, of jobs with `when_full = "reject"`."""
+
+
 class FrameReader:
     """A parser: bytes in, (kind, payload) pairs out."""
 

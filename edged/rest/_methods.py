@@ -339,6 +339,10 @@ class Methods(Transport):
     ) -> Accepted:
         """Send rows: all or none are accepted, and the response comes when they are durable.
 
+        `lost` counts rows that are durable and dropped, because they are late or too far
+        ahead. Rows that wait for another stream of a join may become late after the response:
+        `late` of the stream counts them.
+
         With an Idempotency-Key a request may be repeated whatever became of the response: its
         rows are counted once.
         """

@@ -44,7 +44,6 @@ MEMORY_BYTES_MIN = 8 << 20
 """Least memory for unfinished messages, whatever the streams' limits."""
 BURST_BYTES = 4 << 20
 """A connection with so many bytes waiting counts as one whose receive buffer was full."""
-STORE_FULL = "the store is full, and the job rejects rows until it has room: send them later"
 INGEST_BYTES_MAX = 16 << 20
 """Most bytes received by one `ingest`, so that a fast sender cannot prolong it without limit."""
 SENDS_MAX = 512
@@ -131,7 +130,7 @@ class TcpSource(Source):
         feeds = list(self._feeds)
         for connection in list(self._connections.values()) if streams else ():
             if connection.state == OPEN and feeds[connection.feed] in streams:
-                self._refuse(connection, STORE_FULL, "store_full", monotonic_us)
+                self._refuse(connection, frames.STORE_FULL, "store_full", monotonic_us)
 
     def ingest(self, monotonic_us: int, wall_us: int) -> None:
         """Receive and stage input up to the room in staging."""
@@ -344,7 +343,7 @@ class TcpSource(Source):
             known = ", ".join(sorted(self._feeds))
             raise ProtocolError(f"no stream {greeting.stream!r} here; there are: {known}")
         if greeting.stream in self._rejected:
-            self._admission.refuse(connection, STORE_FULL, "store_full", monotonic_us)
+            self._admission.refuse(connection, frames.STORE_FULL, "store_full", monotonic_us)
             return
         layout = feed.decoder.layout(match(greeting.schema, feed.staging.schema, greeting.stream))
         connection.layout, connection.slow = layout, layout == SLOW_LAYOUT

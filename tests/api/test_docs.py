@@ -48,7 +48,7 @@ def test_the_commands_of_the_page_work_in_their_order(shell):
     assert len(told) >= 5
     assert '"device":"dev"' in told[0]
     assert "event: snapshot" in "".join(told)
-    assert '{"stream":"doc","rows":2,"replayed":false}' in told[-1]
+    assert '{"stream":"doc","rows":2,"replayed":false,"lost":0}' in told[-1]
     assert '"replayed":true' in shell(BLOCKS[-1])
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import copy
 import datetime
 import gc
 import io
@@ -255,12 +256,43 @@ def landed(daemon, streams=("all", "late")):
         store.close()
 
 
+def test_the_answer_counts_the_rows_that_are_dropped_by_their_times(tmp_path):
+    """To a sender without a producer's connection nothing else reports the loss."""
+    document = copy.deepcopy(READINGS)
+    document["streams"]["power"] |= {"late": "drop", "max_ahead": "1h"}
+    del document["sinks"]["late"]
+    now = datetime.datetime.now(UTC)
+
+    def body(*hours):
+        times = (now + datetime.timedelta(hours=h) for h in hours)
+        return ndjson([{"id": 1, "time": t, "kw": None, "text": None} for t in times])
+
+    with both(tmp_path, document) as (daemon, api), api.client() as client:
+
+        def told(*hours, key=None):
+            return send(client, body(*hours), key=key).json()
+
+        assert told(0, 0)["lost"] == 0
+        assert told(-1, -1, -2, 0)["lost"] == 3
+        assert told(2, 3)["lost"] == 2
+        late = told(-1, 0, 2, key="k")
+        assert (late["rows"], late["lost"]) == (3, 2)
+        assert told(-1, 0, 2, key="k") == {**late, "replayed": True, "lost": None}
+        assert told(0)["lost"] == 0
+        daemon.stop()
+        daemon.restart()
+        daemon.ready()
+        assert until(lambda: told(-1).get("rows")) == 1
+        assert told(-1)["lost"] == 1, "of this request, not of all"
+
+
 def test_all_three_formats_arrive_and_a_key_brings_its_rows_once(tmp_path):
     with both(tmp_path) as (daemon, api), api.client() as client:
         for number, (write, kind) in enumerate(((ndjson, NDJSON), (in_csv, CSV), (arrow, ARROW))):
             answer = send(client, write(rows_of(10 * number, 10)), kind)
             assert answer.status_code == 202, answer.text
-            assert answer.json() == {"stream": "power", "rows": 10, "replayed": False}
+            told = {"stream": "power", "rows": 10, "replayed": False, "lost": 0}
+            assert answer.json() == told
         until(lambda: client.get("/v1/streams/power").json()["rows"] == 30)
         assert send(client, b"").json()["rows"] == 0
         assert send(client, b"x", "text/plain").status_code == 415

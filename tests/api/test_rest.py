@@ -30,7 +30,7 @@ def test_it_asks_what_its_methods_say(plant):
         assert edged.set_log("info")["level"] == "info"
         body = b'{"id": 1, "time": "2026-11-21T09:00:00Z"}'
         accepted = edged.send_tuples("power", body, "application/x-ndjson", idempotency_key="a")
-        assert accepted == {"stream": "power", "rows": 1, "replayed": False}
+        assert accepted == {"stream": "power", "rows": 1, "replayed": False, "lost": 0}
 
 
 def test_it_waits_for_operations(plant):

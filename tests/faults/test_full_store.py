@@ -5,14 +5,17 @@ from __future__ import annotations
 import contextlib
 import random
 
+import pyarrow as pa
 import pytest
 
+from api.ingest.media_types import ARROW as ARROW_STREAM
 from edged.data.schema import Schema
 from edged.errors import PeerError
 from edged.job.plan import parse_job
 from edged.pages.read import read_page
+from tests.api.support import Api, until
 from tests.beat.loop import batch
-from tests.beat.support import Daemon, changed, copy_job
+from tests.beat.support import ARROW, Daemon, changed, copy_job
 from tests.central.support import by_partition, collecting
 
 STORE_BYTES, MESSAGE, MESSAGES = 8 << 20, 10_000, 60
@@ -77,6 +80,50 @@ def test_senders_are_refused_while_the_store_is_full_and_taken_when_it_has_room(
             assert gaps(daemon) == []
     found = [value for _, page in sorted(values(landing, document).items()) for value in page]
     assert found == [value for some in given[:acked] for value in some] + [-1]
+
+
+def test_requests_over_http_are_refused_while_the_store_is_full_and_none_is_lost(tmp_path):
+    document, given = job("reject"), messages()
+    landing = tmp_path / "landing"
+    with collecting(landing) as collector:
+        collector.kill()
+        arguments = ("--store-max", str(STORE_BYTES), "--uplink", collector.url)
+        with (
+            Daemon(tmp_path, document, *arguments) as daemon,
+            Api(tmp_path, daemon.door) as api,
+            api.client(timeout=120) as client,
+        ):
+
+            def post(body, number):
+                headers = {"Content-Type": ARROW_STREAM, "Idempotency-Key": f"k{number}"}
+                return client.post("/v1/streams/r/tuples", content=body, headers=headers)
+
+            told = []
+            while not told or told[-1].status_code == 202:
+                body = arrow(given[len(told)])
+                told.append(post(body, len(told)))
+                assert len(told) < len(given)
+            refused, last = told[-1], len(told) - 1
+            if refused.status_code == 504:  # it was sent before the store was full
+                refused = post(body, last)
+            assert refused.status_code == 429, refused.text
+            assert int(refused.headers["retry-after"]) > 0 and "store is full" in refused.text
+            with collecting(landing, port=collector.port):
+                daemon.until(lambda s: not s["store"]["full"])
+                again = until(lambda: (a := post(body, last)).status_code == 202 and a)
+                assert again.json()["rows"] == MESSAGE
+                daemon.until(lambda s: s["store"]["backlog_pages"] == 0)
+    found = [value for _, page in sorted(values(landing, document).items()) for value in page]
+    assert found == [value for some in given[: len(told)] for value in some]
+
+
+def arrow(values):
+    """The body of a request: the rows as an Arrow stream."""
+    rows = pa.record_batch(list(batch(values).values()), ARROW)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, ARROW) as writer:
+        writer.write_batch(rows)
+    return sink.getvalue().to_pybytes()
 
 
 def gaps(daemon):

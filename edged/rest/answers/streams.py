@@ -141,3 +141,12 @@ class Accepted(TypedDict, total=False):
     replayed: Annotated[
         bool, Field(False, description="An earlier request with this Idempotency-Key sent them")
     ]
+    lost: Annotated[
+        int | None,
+        Field(
+            None,
+            description="Rows dropped by their times, late or too far ahead, those of concurrent "
+            "requests to the stream included; null: not known, see `late` of the stream",
+            examples=[0],
+        ),
+    ]
