@@ -18,9 +18,10 @@ from edged.platform.disk import SystemDisk
 from edged.sinks.base import SinkContext
 from edged.store import Store
 from edged.store.records import ALIGN
-from tests.beat.support import SECOND, T0, HandClock, Live, copy_job, rows_of
+from tests.beat.support import SECOND, T0, HandClock, Live, changed, copy_job, rows_of
 from tests.beat.test_replay import JOB as REPLAYED
 from tests.beat.test_replay import live_run, some_rows
+from tests.beat.test_shelf import started, without
 from tests.store.simdisk import PowerCut, SimDisk
 
 JOB = copy_job()
@@ -32,21 +33,23 @@ EVERY = 3
 class Run:
     """Beats of one job whose rows have unique keys, in a store."""
 
-    def __init__(self, path, document=JOB, snapshots=(), acked=(), flush=True, seed=1, disk=None):
+    def __init__(
+        self, path, document=JOB, snapshots=(), acked=(), flush=True, seed=1, disk=None, every=EVERY
+    ):
         self.path, self.document, self.disk, self.batches = path, document, disk, BEATS
         self.sent = {}
         """Key of each row: its producer and batch."""
         self.pages = {}
         self.ends = {}
         """Where each beat's record begins and ends: file, offsets."""
-        rng = random.Random(seed)
+        rng = random.Random(1)
         with Live(document, path, disk=disk, segment_bytes=1 << 16) as live:
             self.plan = live.plan
             for n in range(1, BEATS + 1):
                 for producer in "ab":
                     self.send(live, n, producer, rng.randint(1, 40))
                 live.clock.advance(SECOND)
-                live.beat(flush=flush and n % EVERY == 0)
+                live.beat(flush=flush and n % every == 0)
                 segment = live.store._log.segments[-1]
                 self.ends[n] = (segment.path, segment.end)
                 for page in live.pages[-1]:
@@ -361,3 +364,39 @@ def test_salvage_of_joins_and_windows_repeats_no_page_and_goes_on(tmp_path, snap
             assert set(range(1, seqs[-1] + 1)) <= {*seqs} | lost
     assert found_gaps
     workers.close()
+
+
+def test_salvage_of_a_job_whose_inputs_are_not_logged(tmp_path):
+    """With durability `results` every beat seals what it takes."""
+    document = changed(copy_job(), promises={"durability": "results"})
+    run = Run(tmp_path / "store", document, every=1)
+    for n in (3, 8):
+        copy = tmp_path / f"copy-{n}"
+        shutil.copytree(run.path, copy)
+        file, begin, _ = record(copy, run, n)
+        damage(file, begin + 8)
+        sent = dict(run.sent)
+        pages, gaps, salvaged = start(run, copy)
+        assert salvaged and not check(run, pages, gaps)
+        assert pages.keys() >= run.pages.keys(), "the page in the damaged record is whole"
+        run.sent, run.batches = sent, BEATS
+
+
+def test_salvage_of_a_log_with_a_job_that_cannot_be_loaded(tmp_path):
+    """What the shelf has of the log ends at the hole; the page numbers go on."""
+    plan, _, pages, _ = live_run(tmp_path, random.Random(2), (3,), beats=10)
+    path = tmp_path / "after-10"
+    file = max((path / "log").iterdir())
+    data = file.read_bytes()
+    starts = [i for i in range(ALIGN, len(data), ALIGN) if data[i : i + 4] == b"EdgR"]
+    damage(file, starts[len(starts) // 2 - 1] + 8)
+    with without("operators", "window"):
+        started(path, lambda found: None, unreadable=[plan.document])
+    assert list((path / "quarantine").iterdir())
+    last = {}
+    for key in pages:
+        route = (key.stream, key.partition)
+        last[route] = max(key.seq, last.get(route, 0))
+    found = started(path, lambda found: found.jobs[0].last_pages(), files=[plan])
+    for (stream, partition), seq in last.items():
+        assert found[stream][partition] >= seq
