@@ -159,15 +159,18 @@ class Nano:
         if rate > self.bounds(variant).rows_per_s["cpu"]:
             return Run(None, "does not keep up: cpu", 1.0)
         if variant == "Handshake":
-            device = SimulatedDevice(self.board)
-            watts = device.tariff.race_watts("cpu", TOP_HZ, float(device.cores))
-            return Run(watts, "all cores poll", 1.0)
+            return Run(self.full_power(), "all cores poll", 1.0)
         if variant in ECOJOIN_VARIANTS:
             batch = min(rate, energy_ecojoin.FIXED_BATCH) if variant == "FB" else rate
             hz = energy_ecojoin.race_hz(rate) if variant in ("ecoJoin", "AB+FS") else 0
             return self.ecojoin(rate, batch, hz)
         made = setup(self._work(variant, rate), self.board, "race_to_idle")
         return batched(made, SimulatedDevice(self.board))
+
+    def full_power(self) -> float:
+        """W with all cores busy at the highest clock, Figure 4's upper line."""
+        device = SimulatedDevice(self.board)
+        return device.tariff.race_watts("cpu", TOP_HZ, float(device.cores))
 
     def ecojoin(self, rate: int, batch: int, hz: int = 0) -> Run:
         """The authors' program with `batch` tuples of each stream in a batch.

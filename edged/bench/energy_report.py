@@ -46,7 +46,9 @@ def show(result: dict[str, Any], console: Console) -> None:
             f"{assumed} at {row['rate']:,} tuples/s: {simulated} ({row['published_watts']:.2f})"
         )
     for claim in result["claims"]:
-        console.print(f"figure 4, “{claim['claim']}”: simulated {_claimed(claim)}")
+        mark = "reproduced" if claim["reproduced"] else "[bold]missed[/]"
+        text = f"{mark}, simulated {_claimed(claim)}{_own(claim)}"
+        console.print(f"{claim['where']}, “{claim['claim']}”: {text}")
     for aim in result["aims"]:
         mark = {True: "met", False: "[bold]missed[/]", None: "reported"}[aim["met"]]
         console.print(f"aim: {aim['aim']}: {mark}; {_values(aim['value'])}")
@@ -58,8 +60,16 @@ def show(result: dict[str, Any], console: Console) -> None:
 def _claimed(claim: dict[str, Any]) -> str:
     """The simulated value, in the unit of the published one."""
     here, unit = claim["here"], claim["unit"]
-    value = {"%": f"{here:.0%}", "W": f"{here:.1f} W", "tuples/s": f"{here:,} tuples/s"}[unit]
-    return value + (f", at {claim['rate']:,} tuples/s" if "rate" in claim else "")
+    return _in(unit, here) + (f", at {claim['rate']:,} tuples/s" if "rate" in claim else "")
+
+
+def _own(claim: dict[str, Any]) -> str:
+    return "".join(f"; {name} {_in(claim['unit'], v)}" for name, v in claim["own"].items())
+
+
+def _in(unit: str, value: float) -> str:
+    number = {"%": f"{value:.0%}", "W": f"{value:.1f}"}.get(unit, f"{value:,.0f}")
+    return number if unit == "%" else f"{number} {unit}"
 
 
 def _values(values: dict[Any, Any]) -> str:
@@ -92,9 +102,13 @@ def _cell(row: dict[str, Any]) -> str:
         simulated = "{:.2f} to {:.2f}".format(*row["interval_watts"])
     paper, error = row["published_watts"], row["error_above_idle"]
     published = "" if paper is None else f" ({paper:.2f})"
-    if error is None or row["interval_watts"]:
+    if row["error_watts"] is None or row["interval_watts"]:
         return simulated + published
-    return simulated + published + f"{100 * error:+.0f}%"
+    return (
+        simulated
+        + published
+        + (f"{row['error_watts']:+.2f} W" if error is None else f"{100 * error:+.0f}%")
+    )
 
 
 def draw(result: dict[str, Any], path: Path) -> None:
@@ -105,6 +119,9 @@ def draw(result: dict[str, Any], path: Path) -> None:
         joins.plot(RATES[: len(watts)], watts, "x", color=COLOURS[name], markersize=6, zorder=3)
     joins.plot([], [], "x", color=GREY, label="published")
     _draw_lines(batching, result["figure4"], "rate")
+    batching.axhline(
+        result["full_power_watts"], linestyle="--", color=GREY, linewidth=1, label="full power"
+    )
     _draw_lines(sizes, result["figure5"], "batch")
     for row in result["figure5"]:
         if row["published_watts"]:
@@ -119,7 +136,7 @@ def draw(result: dict[str, Any], path: Path) -> None:
     }
     for axes, title in titles.items():
         x = "batch (tuples)" if axes is sizes else "rate of each stream (tuples/s)"
-        axes.set(xscale="log", xlabel=x, ylabel="whole input (W, simulated)", title=title,
+        axes.set(xscale="log", xlabel=x, ylabel="module (W, simulated)", title=title,
                  ylim=(0, None))  # fmt: skip
         if axes is not arms:
             axes.axhline(IDLE_W, linestyle=":", color=GREY, linewidth=1, label="idle")

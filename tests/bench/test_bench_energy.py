@@ -35,7 +35,7 @@ from tests.whole import examples
 
 SERVICE = load()
 NANO = paper_nano()
-KEYS = {"variant", "watts", "published_watts", "error_above_idle"}
+KEYS = {"variant", "watts", "published_watts", "error_above_idle", "error_watts"}
 
 
 @pytest.fixture(scope="module")
@@ -293,11 +293,42 @@ class TestFigures:
         docs = [2**16, 2**17, 2**18, 2**19, 2**20]
         root = Path(__file__).parents[2]
         text = (root / "docs/measurements/ecojoin.md").read_text()
-        for variant, mark in (("ecoJoin", ""), ("edged", "**"), ("edged daemon", "")):
-            assert row(variant, docs, mark) in text, variant
+        for variant, mark in (("ecoJoin", ""), ("edged", ""), ("edged daemon", "**")):
+            assert row(variant, docs, mark).replace("| – |", f"| {mark}–{mark} |") in text, variant
+        errors = [r for r in result["figure3"] if r["variant"] == "ecoJoin" and r["rate"] in docs]
+        cells = [
+            f"{r['error_watts']:+.2f} W, {r['error_watts'] / (r['published_watts'] - 1.03):+.0%}"
+            for r in errors
+        ]
+        told = text.replace("−", "-").replace(" above idle |", " |").replace(" %", "%")
+        assert f"| its error | {' | '.join(cells)} |" in told
         readme, at = (root / "README.md").read_text(), 2**18
-        assert f"| {watts['edged'][at]:.2f} W; the ecoJoin paper's program" in readme
-        assert f"program {watts['ecoJoin'][at]:.2f} W" in readme
+        assert f"| **{watts['edged daemon'][at]:.2f} W** with the whole daemon" in readme
+        assert f"{watts['edged'][at]:.2f} W with its join alone" in readme
+        assert f"the ecoJoin paper's join alone {watts['ecoJoin'][at]:.2f} W" in readme
+
+    def test_the_papers_claims_in_docs_are_these_figures(self, result):
+        text = (Path(__file__).parents[2] / "docs/measurements/ecojoin.md").read_text()
+        lines = [line for line in text.splitlines() if "reproduced:" in line or "missed:" in line]
+        assert len(lines) == len(result["claims"]) == 7
+        verdicts = {claim["reproduced"] for claim in result["claims"]}
+        assert verdicts == {True, False}
+        by_published = {claim["published"]: claim for claim in result["claims"]}
+        for published, cell in ((0.81, "81 %"), (0.65, "65 %"), (100, "two orders"), (0.28, "28 %"),
+                                (0.20, "20 %"), (500_000, "0.5 M"), (1.0, "than 1 W")):  # fmt: skip
+            (line,) = [line for line in lines if cell in line]
+            claim = by_published[published]
+            assert ("reproduced" if claim["reproduced"] else "missed") in line
+            for value in (claim["here"], *claim["own"].values()):
+                shown = {"%": f"{100 * value:.0f}", "tuples/s": f"{value / 1e6:.2f} M",
+                         "W": f"{value:.1f} W"}.get(claim["unit"], f"{value:.0f}")  # fmt: skip
+                assert shown in line, (line, shown)
+
+    def test_full_power_is_all_cores_at_the_highest_clock(self, result):
+        handshake = energy.by_rate(result["figure3"], "Handshake")
+        assert set(handshake.values()) == {result["full_power_watts"]}
+        assert all(row["watts"] is None or row["watts"] <= result["full_power_watts"]
+                   for row in result["figure4"])  # fmt: skip
 
     def test_the_notes_tell_the_figures_that_came_out(self, result):
         notes, held = " ".join(result["notes"]), result["sustained"]
