@@ -40,7 +40,7 @@ def _draw_boards(axes: Any) -> None:
         error = model.error_watts(model.full_load(highest=True))
         bars = (
             ("all cores busy, ± one deviation", BUSY, ends.full_max, error),
-            ("idle, whole board", GREY, ends.idle_min, None),
+            ("idle, all rails", GREY, ends.idle_min, None),
             ("idle, rails of CPU and GPU", RED, ends.idle_processors, None),
         )
         for label, colour, watts, deviation in bars:
@@ -65,7 +65,7 @@ def _draw_sweep(axes: Any) -> None:
     axes.axhline(fit_nano.IDLE_W, linestyle=":", color=GREY)
     axes.annotate(f"idle {fit_nano.IDLE_W:.2f} W", (khz[-1] / 1e3, fit_nano.IDLE_W), ha="right",
                   xytext=(0, -14), textcoords="offset points", color=GREY, fontsize=10)  # fmt: skip
-    axes.set(xlabel="CPU clock (MHz)", ylabel="power of the whole board (W)", ylim=(0, None),
+    axes.set(xlabel="CPU clock (MHz)", ylabel="power of the module (W)", ylim=(0, None),
              title="Jetson Nano: published (×), modelled (lines)")  # fmt: skip
     axes.legend(loc="upper left")
 

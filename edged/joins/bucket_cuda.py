@@ -19,7 +19,9 @@ class BucketCuda(CudaWindows):
 
     def __init__(self, before_us: int, after_us: int, start: int = 0) -> None:
         ready(self.name)
-        self._free_told = Mapped(1, np.int64)
+        self._told = Mapped(2, np.int64)
+        """Free chunks, and whether a bucket has been marked."""
+        self._to_clean = [False, False]
         self._batch = 0
         super().__init__(before_us, after_us, start)
 
@@ -31,7 +33,7 @@ class BucketCuda(CudaWindows):
         self._lows, self._highs, self._newest = (
             gpu.cuda.device_array(places, np.uint32) for _ in range(3)
         )
-        self._marks = gpu.cuda.device_array(-(-places // 32), np.uint32)
+        self._marks = gpu.cuda.device_array(-(-places // 32) + 1, np.uint32)
         for array in (self._lows, self._highs, self._newest, self._marks):
             kernels.ring.clear[BLOCKS_MAX, THREADS](array)
         self._older = gpu.cuda.device_array(pool, np.uint32)
@@ -39,7 +41,7 @@ class BucketCuda(CudaWindows):
         self._free = gpu.cuda.device_array(pool, np.uint32)
         self._free_count = gpu.cuda.device_array(1, np.int64)
         kernels.bucket.fill_free[BLOCKS_MAX, THREADS](self._free, self._free_count)
-        self._free_told.host[0] = pool
+        self._told.host[0] = pool
 
     def _index_nbytes(self) -> int:
         index = self._lows, self._highs, self._newest, self._marks
@@ -48,7 +50,7 @@ class BucketCuda(CudaWindows):
     def _push(self, left: Records, right: Records) -> tuple[int, int]:
         """Provide chunks enough for any batch of that size."""
         self._batch = left.rows + right.rows
-        if self._free_told.host[0] < kernels.bucket.chunks_at_most(self._batch, self._buckets):
+        if self._told.host[0] < kernels.bucket.chunks_at_most(self._batch, self._buckets):
             self._rebuild(self._sizes)
         return super()._push(left, right)
 
@@ -58,7 +60,7 @@ class BucketCuda(CudaWindows):
         gpu.cuda.synchronize()
 
     def _tell(self) -> None:
-        kernels.bucket.tell[1, 1](self._free_count, self._free_told.device)
+        kernels.bucket.tell[1, 1](self._free_count, self._marks, self._told.device)
 
     def _link(self, side: int) -> None:
         kernels.bucket.build[RINGS, THREADS](
@@ -119,7 +121,25 @@ class BucketCuda(CudaWindows):
             self._pairs[1 - side].device,
         )
 
+    def _count_pairs(self) -> int:
+        """Learn as well whether a bucket was marked; most beats mark none (ecoJoin, 2.3)."""
+        self._tell()
+        pairs = super()._count_pairs()
+        if self._told.host[1]:
+            self._told.host[1] = 0
+            self._to_clean = [True, True]
+        return pairs
+
+    def restore(self, side: int, records: Records) -> None:
+        """Insert without probing."""
+        super().restore(side, records)
+        self._tell()
+        gpu.cuda.synchronize()
+
     def _clean(self, side: int) -> None:
+        if not self._to_clean[side]:
+            return
+        self._to_clean[side] = False
         kernels.bucket.cleanup[RINGS, THREADS](
             side,
             self._tables,

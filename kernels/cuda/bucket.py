@@ -93,8 +93,9 @@ def end_of_run(keys: Any, j: int, end: int) -> Any:
 
 @cuda_device
 def mark(marks: Any, bucket: int) -> None:
-    """Set a bucket's bit."""
+    """Set a bucket's bit, and the word after all bits: something is marked."""
     cuda.atomic.or_(marks, bucket >> 5, numba.uint32(1 << (bucket & 31)))
+    marks[marks.size - 1] = numba.uint32(1)
 
 
 @cuda_kernel("void(uint32[::1], int64[::1])", reference="tests.naive.cuda.fill_free")
@@ -106,10 +107,14 @@ def fill_free(free: Any, free_count: Any) -> None:
         free_count[0] = free.size
 
 
-@cuda_kernel("void(int64[::1], int64[::1])", reference="tests.naive.cuda.tell")
-def tell(free_count: Any, report: Any) -> None:
-    """Write the number of free chunks to mapped memory, for the host."""
+@cuda_kernel("void(int64[::1], uint32[::1], int64[::1])", reference="tests.naive.cuda.tell")
+def tell(free_count: Any, marks: Any, report: Any) -> None:
+    """Write to mapped memory, for the host, the number of free chunks and, if a bucket was marked
+    since the last call, a one."""
     report[0] = free_count[0]
+    if marks[marks.size - 1] != 0:
+        report[1] = 1
+        marks[marks.size - 1] = numba.uint32(0)
 
 
 @cuda_device

@@ -375,7 +375,8 @@ def test_buckets_are_queues_of_positions_and_no_chunk_is_lost_or_shared(beats):
                 assert all(a < c for a, c in pairwise(queue))
         free = run.join._free.copy_to_host()
         count = int(run.join._free_count.copy_to_host()[0])
-        assert count == run.join._free_told.host[0] == naive.tell(free[:count])
+        marked = run.join._marks.copy_to_host().any()
+        assert [count, 0] == run.join._told.host.tolist() == naive.tell(free[:count], marked)
         assert count + used == free.size
         assert len(set(free[:count].tolist())) == count
     run.close()
@@ -385,12 +386,35 @@ def test_a_bucket_of_gone_rows_is_marked_by_a_probe_and_cleaned():
     run = Run(BUCKET, 5, 5)
     run.beat([(i, 7) for i in range(200)], [])
     pool = run.join._free.size
-    used = pool - int(run.join._free_told.host[0])
+    used = pool - int(run.join._told.host[0])
     run.beat([(1000, 7)], [], (900, MIN))
-    assert pool - int(run.join._free_told.host[0]) == used
+    assert pool - int(run.join._told.host[0]) == used
     run.beat([], [(1000, 7)], (900, MIN))
-    assert pool - int(run.join._free_told.host[0]) < used
+    assert pool - int(run.join._told.host[0]) < used
     assert not run.join._marks.copy_to_host().any()
+    run.close()
+
+
+def test_cleaning_runs_only_where_a_bucket_was_marked(monkeypatch):
+    run, cleaned = Run(BUCKET, 5, 5), []
+    cleanup = bucket.cleanup
+
+    class Counted:
+        def __getitem__(self, shape):
+            def launch(*arguments):
+                cleaned.append(arguments[0])
+                cleanup[shape](*arguments)
+
+            return launch
+
+    monkeypatch.setattr(bucket, "cleanup", Counted())
+    run.beat([(i, 7) for i in range(200)], [])
+    run.beat([(1000, 7)], [], (900, MIN))
+    assert cleaned == []
+    run.beat([], [(1000, 7)], (900, MIN))
+    assert cleaned == [0, 1]
+    run.beat([(1001, 7)], [(1001, 7)], (900, 900))
+    assert cleaned == [0, 1]
     run.close()
 
 
@@ -398,7 +422,7 @@ def test_a_bucket_that_nobody_probes_gives_its_chunks_back_all_the_same():
     run, used = Run(BUCKET, 5, 5), []
     for beat in range(12):
         run.beat([(100 * beat + i, 7) for i in range(70)], [], (100 * beat, MIN))
-        used.append(run.join._free.size - int(run.join._free_told.host[0]))
+        used.append(run.join._free.size - int(run.join._told.host[0]))
     assert max(used[2:]) <= 4
     run.close()
 

@@ -90,9 +90,9 @@ def fill_free(free):
     return list(range(len(free)))
 
 
-def tell(free):
-    """How many are free."""
-    return len(free)
+def tell(free, marked):
+    """How many are free, and whether a bucket is marked."""
+    return [len(free), int(bool(marked))]
 
 
 def build(ring, mask):
