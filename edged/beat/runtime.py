@@ -387,12 +387,12 @@ class JobRuntime:
     def _reopen(self) -> dict[str, int]:
         """Open ended streams again that have new rows; returns their watermarks.
 
-        Where all streams have ended, all that listen open together: the others' rows are awaited.
+        Where all streams have ended, all that listen open with them: their rows are awaited.
         An opened stream goes on where it ended, and not behind the streams it is joined with.
         """
-        again = {n for n, s in self.streams.items() if s.staging.rows and self._may_reopen(n)}
+        again = {n for n, s in self.streams.items() if s.staging.rows and s.ended}
         if again and self.ended():
-            again = {n for n in self.streams if self._may_reopen(n)}
+            again |= {n for n, s in self.streams.items() if s.plan.source.listens}
         watermarks = {}
         for name in again:
             others = (self.streams[c.other] for c in self.couplings if c.stream == name)
@@ -404,9 +404,6 @@ class JobRuntime:
             if not s.staging.rows:
                 s.close_round()
         return watermarks
-
-    def _may_reopen(self, name: str) -> bool:
-        return self.streams[name].ended and self.plan.streams[name].source.listens
 
     def _judge(self, monotonic_us: int, wall_us: int) -> None:
         """Find the producers that are too far behind to count."""

@@ -13,7 +13,9 @@
 
 The producer's sequence number is the number of rows staged.  It is recovered with the stream, so
 that a replay continues after the last committed row: exactly once, as long as the files that were
-read have not changed.  At the end of the files the producer's end of stream is staged.
+read have not changed.  At the end of the files the producer's end of stream is staged.  Where a
+start finds other files than at that end, rows behind the last one go on, and the stream opens
+again.
 
 Unreadable rows are refused together with the rows read with them.  Rows before them stay staged;
 nothing after them is read until the source is restarted, and the stream does not end.
@@ -134,7 +136,8 @@ class _Replay:
         plan, producers = self._plan, self._staging.producers
         self.reader = reader = self.check(root)
         self._producer = producers.number(plan.producer)
-        if not producers.ended[self._producer]:
+        read_to_end = producers.contents.get(self._producer) == reader.content()
+        if not (producers.ended[self._producer] and read_to_end):
             self._batches = reader.batches(int(producers.seq[self._producer]))
         else:
             reader.bytes_read = reader.bytes_total
@@ -160,10 +163,17 @@ class _Replay:
                 self.problem = str(problem)
                 return None
             if self._head is None:
-                self._staging.producers.ended[self._producer] = 1
+                self._end()
                 return None
             self._latest = np.maximum.accumulate(self._head[self._plan.time].values)
         return self._head
+
+    def _end(self) -> None:
+        """Stage the end of stream, and note the files that it is the end of."""
+        assert self.reader is not None
+        producers = self._staging.producers
+        producers.ended[self._producer] = 1
+        producers.name_content(self._producer, self.reader.content())
 
     def next_us(self) -> int | None:
         """Event time at which the next row is due: the largest of all rows so far."""
@@ -192,7 +202,9 @@ class _Replay:
 
     def _stage(self, head: Batch, take: int, wall_us: int) -> None:
         self._staging.append(head.slice(0, take), self._producer, wall_us)
-        self._staging.producers.seq[self._producer] += take
+        producers = self._staging.producers
+        producers.seq[self._producer] += take
+        producers.ended[self._producer] = 0
         self.rows += take
         self._head = head.slice(take, head.rows) if take < head.rows else None
         self._latest = self._latest[take:]

@@ -307,7 +307,7 @@ class GeneratorSource(Source):
         self._staging.append(block.slice(at, at + count), self._producer, wall_us)
         self._next += count
         producers = self._staging.producers
-        producers.seq[self._producer] = self._next
+        producers.seq[self._producer], producers.ended[self._producer] = self._next, 0
         producers.seen_us[self._producer] = monotonic_us
 
     def _arm(self) -> None:

@@ -90,6 +90,10 @@ class Reader:
                 with _named(file), self._open_csv(file, []) as opened:
                     self._all_there(file, opened.schema.names)
 
+    def content(self) -> str:
+        """What tells these files from those of another time: how many, and their size."""
+        return f"{len(self._files)} files, {self.bytes_total} bytes"
+
     def batches(self, skip: int = 0) -> Iterator[Batch]:
         """All rows after the first `skip`, in batches of at most 64 Ki rows."""
         before = 0

@@ -122,8 +122,8 @@ def test_a_replay_that_had_ended_stages_nothing_again(tmp_path):
     p = plan(SMALL, "t", path=str(tmp_path / "a.parquet"))
     into = staging(p)
     number = into.producers.number(p.producer)
-    into.producers.ended[number] = 1
-    assert drain(p, into).num_rows == 0
+    into.producers.seq[number], into.producers.ended[number] = 10, 1
+    assert drain(p, into).num_rows == 0 and into.producers.ended[number] == 1
 
 
 def test_staging_that_is_full_stops_the_replay_and_is_told_by_more(tmp_path):
