@@ -24,7 +24,8 @@ Pages that the device has lost for good are declared for one partition a request
 missed them before: `X-Edged-Lost: <partition> <first> <last> <stream, percent-encoded>`.  The page
 behind them lands then.
 
-400 missing or wrong headers, 401 token, 413 body too large, 503 the landing has failed.
+400 missing or wrong headers, 401 token, 413 body too large or of too many pages, 503 the landing
+has failed.
 
 Both sides may send `X-Edged-Check` (see `edged/uplink/integrity.py`); answers to pages always carry
 it. A body is read only when it fits into `BODIES_BYTES_MAX`, of which one device gets an eighth at
@@ -77,6 +78,8 @@ BODY_BYTES_MAX = 32 << 20
 BODIES_BYTES_MAX = 256 << 20
 BODY_SECONDS_MAX = 120
 VERIFY_INLINE_BYTES = 64 << 10
+PAGES_MAX = 1 << 15
+"""Pages of a request; a device's requests of 4 MiB cannot have as many."""
 SCHEMAS_MAX = 256
 """New schemas that a device may register during this process; schemas are permanent."""
 _U64 = re.compile(r"\d{1,20}")
@@ -324,12 +327,17 @@ def _lost(text: str) -> tuple[str, int, int, int] | None:
 
 
 def check(sender: DeviceSession, body: bytes | bytearray) -> Delivery:
-    """The delivery in `body`: valid pages of `sender`, up to the first invalid one."""
+    """The delivery in `body`: valid pages of `sender`, up to the first invalid one.
+
+    Raises RequestRefused for more than PAGES_MAX of them.
+    """
     pages: list[tuple[Header, memoryview]] = []
     damage: PageProblem | None = None
     offset = 0
     try:
         for header, page in iter_pages(body):
+            if len(pages) == PAGES_MAX:
+                raise RequestRefused(413, f"a request has at most {PAGES_MAX} pages")
             damage = _damage(sender, header, page, offset)
             if damage is not None:
                 break

@@ -7,6 +7,7 @@ again, and the files are replaced.
 from __future__ import annotations
 
 import fcntl
+import json
 import logging
 import os
 import re
@@ -19,11 +20,14 @@ from edged.central import schema_files
 from edged.central.segments import digest64, stream_hash
 from edged.data.schema import Schema
 from edged.errors import CentralError, SchemaMismatch
+from edged.pages.format import COLUMN_NAME_BYTES_MAX, PAGE_COLUMNS_MAX
 from edged.uplink import telemetry
 
 _ID = re.compile(r"[a-z][a-z0-9_-]{0,62}")
 _VERSION_MAX = (1 << 32) - 1
 SCHEMA_BYTES_MAX = 1 << 20
+DETAIL_MAX = 300
+"""Characters of what is wrong with a schema, in an answer."""
 _LOG = logging.getLogger(__name__)
 
 
@@ -74,7 +78,7 @@ class SchemaRegistry:
         """Register `text` (a schema's JSON) durably; repeating it changes nothing.
 
         Raises SchemaMismatch if another schema is registered, CentralError if `text` is not a
-        schema or the name is invalid.
+        schema, a new one is beyond the limits of `edged.pages.format`, or the name is invalid.
         """
         if not valid_stream(stream) or not 0 <= version <= _VERSION_MAX:
             raise CentralError(f"{stream!r} version {version} is not a valid schema name")
@@ -82,6 +86,7 @@ class SchemaRegistry:
         if stream == telemetry.STREAM and canonical != telemetry.SCHEMAS.get(version, canonical):
             raise SchemaMismatch(f"{stream}@{version} has other columns: edged/uplink/telemetry.py")
         if self.get(stream, version) is None:
+            _check_limits(stream, version, canonical)
             self._create(stream, version, canonical)
         if self.get(stream, version) != canonical:
             raise SchemaMismatch(
@@ -116,14 +121,36 @@ class SchemaRegistry:
         return found
 
 
+def _check_limits(stream: str, version: int, canonical: str) -> None:
+    """Raise CentralError if the schema has too many columns, or one with too long a name."""
+    names = Schema.from_json(canonical).names
+    longest = max(len(name.encode()) for name in names)
+    problem = ""
+    if len(names) > PAGE_COLUMNS_MAX:
+        problem = f"{len(names)} columns; at most {PAGE_COLUMNS_MAX} are registered"
+    elif longest > COLUMN_NAME_BYTES_MAX:
+        problem = f"a column's name of {longest} bytes; at most {COLUMN_NAME_BYTES_MAX} are"
+    if problem:
+        raise CentralError(f"{stream}@{version} has {problem}")
+
+
+def _no_number(text: str) -> int:
+    raise ValueError(f"a schema holds no number: {text[:40]}")
+
+
 def _canonical(stream: str, version: int, text: str) -> str:
+    """The canonical text of a schema's JSON; raises CentralError for another text."""
     try:
-        schema = Schema.from_json(text)
-        names = schema.names
-        if not names or len(set(names)) != len(names):
-            raise ValueError("columns need distinct names, at least one")
+        if len(text) > SCHEMA_BYTES_MAX:
+            raise ValueError(f"{len(text)} characters; at most {SCHEMA_BYTES_MAX}")
+        document = json.loads(
+            text, parse_int=_no_number, parse_float=_no_number, parse_constant=_no_number
+        )
+        schema = Schema.from_json(document)
+        for name in schema.names:
+            name.encode()  # a lone surrogate is no text: ValueError
         return schema.to_json()
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
         raise CentralError(
-            f"the text received for {stream}@{version} is not a schema: {problem}"
+            f"the text received for {stream}@{version} is not a schema: {str(problem)[:DETAIL_MAX]}"
         ) from None

@@ -56,7 +56,8 @@ form is a JSON array (RFC 8259, UTF-8) of at least one object, in the order of t
 `name` is a string that is not empty and differs from all others; `type` is one of the words below;
 `nullable` is true or false, and false where it is missing.  There are no other keys.  The canonical
 text has no spaces, the three keys in this order, and characters beyond ASCII as \\u escapes:
-equal schemas have equal canonical texts, byte for byte.
+equal schemas have equal canonical texts, byte for byte.  A new schema is registered only within
+these limits: a text of 1 MiB, 4096 columns, a name of 255 bytes of UTF-8.
 
     type                        bytes  as
     bool                            1  0 or 1
@@ -112,7 +113,9 @@ What a reader refuses.  It returns no row of a page, and names the page and the 
       the format may give it a meaning that changes how the page is read;
     - a name is longer than 63 bytes, is not UTF-8, or has a byte other than 0 in its padding;
     - sizes contradict each other: raw_bytes > capacity, capacity > 16777216, a stored_bytes that
-      is not what is there, tuples * stride that do not fit into raw_bytes (dense: do not fill it);
+      is not what is there, tuples * stride that do not fit into raw_bytes (dense: do not fill it),
+      a stride of 0 (dense) or other than 12, 16 with a weight (slotted), an LZ4 block of less than
+      1/255 of the raw_bytes - 224 bytes that it should make, which no block can;
     - the checksum differs, or the LZ4 block does not make raw_bytes - 224 bytes;
     - the page does not fit its schema: a layout or stride that the schema does not make; slots with
       gaps or overlaps; a variable column whose `end` runs backwards or past its tuple;
@@ -145,6 +148,10 @@ CRC_32 = 1
 FLAG_LZ4, FLAG_WEIGHT = 1, 2
 NAME_BYTES_MAX = 63
 CAPACITY_MIN, CAPACITY_DEFAULT, CAPACITY_MAX = 4 << 10, 1 << 20, 16 << 20
+PAGE_COLUMNS_MAX = 4096
+COLUMN_NAME_BYTES_MAX = 255
+LZ4_RATIO_MAX = 255
+"""Bytes that one byte of an LZ4 block makes at most."""
 SLOT_BYTES = 12
 WEIGHT_BYTES = 4
 
@@ -367,9 +374,13 @@ def _decode_name(padded: bytes, offset: int) -> str:
 
 def _check_sizes(header: Header, offset: int) -> None:
     slots = header.tuples * header.stride
-    exact = header.layout == LAYOUT_SLOTTED or header.raw_bytes == HEADER_BYTES + slots
+    if header.layout == LAYOUT_SLOTTED:
+        exact = header.stride == SLOT_BYTES + WEIGHT_BYTES * header.weighted
+    else:
+        exact = header.stride > 0 and header.raw_bytes == HEADER_BYTES + slots
+    body = header.stored_bytes - HEADER_BYTES
     stored_fits = (
-        HEADER_BYTES <= header.stored_bytes <= header.raw_bytes
+        0 <= body <= header.raw_bytes - HEADER_BYTES <= LZ4_RATIO_MAX * body
         if header.compressed
         else header.stored_bytes == header.raw_bytes
     )

@@ -27,7 +27,12 @@ from edged.documents.faults import FaultCollector
 from edged.documents.reach import Reach
 from edged.documents.units import show_size, size_bytes
 from edged.errors import JobError
-from edged.pages.format import CAPACITY_DEFAULT, CAPACITY_MAX, CAPACITY_MIN
+from edged.pages.format import (
+    CAPACITY_DEFAULT,
+    CAPACITY_MAX,
+    CAPACITY_MIN,
+    PAGE_COLUMNS_MAX,
+)
 from edged.pages.header import HEADER_BYTES
 from edged.pages.sealed import PageKey, SealedPage
 from edged.pages.write import PageStream, PageWriter, stride_bytes
@@ -122,6 +127,8 @@ class PagesPlan(SinkPlan):
         if partitions > 1 and not document.get("partition_by"):
             wrong.note(f"{path}.partitions", "rows have no partition columns", "set partition_by")
         capacity = wrong.attempt(lambda: _capacity(path, document, input.schema), 0)
+        if (columns := len(input.schema)) > PAGE_COLUMNS_MAX:
+            wrong.note(f"{path}.input", f"has {columns} columns", f"at most {PAGE_COLUMNS_MAX}")
         wrong.settle()
         return cls(id, input, stream, version, partitions, partition_by, capacity)
 
