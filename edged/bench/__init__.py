@@ -2,6 +2,7 @@
 
     e2e     producers → daemon → collector over loopback sockets, checked against DuckDB
     energy  the ecoJoin paper's experiments on the simulated Nano; nothing is measured
+    fleet   a collector's CPU time, latency and gaps with up to 10 000 devices
     idle    CPU time, wakeups and memory of an almost idle daemon
     join    the join family in steady state, compared with each other and with the roofline
     spark   Spark reading pages, compared with Spark reading Parquet
