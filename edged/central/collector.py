@@ -64,6 +64,7 @@ from edged.central.group_commit import GroupCommitter
 from edged.central.landing import Landing
 from edged.central.log_throttle import ProblemLog
 from edged.central.metrics import DurationHistogram, centre
+from edged.central.report_queue import ReportQueue
 from edged.central.schemas import SCHEMA_BYTES_MAX, valid_id, valid_stream
 from edged.central.stats import CollectorStats
 from edged.central.tokens import Tokens
@@ -136,14 +137,14 @@ class Collector:
         self._committer = GroupCommitter(landing, self.failed.set, pause_us, self.commits.observe)
         self._threads = ThreadPoolExecutor(2, thread_name_prefix="collector")
         self._problem_log = ProblemLog()
-        self._fleet_thread = ThreadPoolExecutor(1, thread_name_prefix="fleet")
-        """One thread keeps a device's reports in order."""
+        self._reports = None if fleet is None else ReportQueue(fleet.on_contact)
 
     def close(self) -> None:
         """Commit what waits; no further calls are allowed."""
         self._committer.close()
         self._threads.shutdown()
-        self._fleet_thread.shutdown()
+        if self._reports is not None:
+            self._reports.close()
 
     def exposition(self) -> Exposition:
         """The metrics of this collector and of the fleet; safe on any thread."""
@@ -152,6 +153,8 @@ class Collector:
         metrics.add("edged_collector_device_share_ratio", self._landing.largest_share())
         beyond = 0 if self._fleet is None else self._fleet.left_out
         metrics.add("edged_collector_metrics_left_out", metrics.left_out + beyond)
+        dropped = 0 if self._reports is None else self._reports.dropped
+        metrics.add("edged_collector_reports_dropped_total", dropped)
         return metrics
 
     def answered(self, code: int) -> None:
@@ -219,10 +222,10 @@ class Collector:
         now_us = time.time_ns() // 1000
         self.stats.count(sender.device, outcome, now_us)
         fenced = outcome.problem is not None and outcome.problem.problem == FENCED
-        if self._fleet is not None and not fenced:
+        if self._reports is not None and not fenced:
             reports = [page for page in outcome.landed if page[0].stream == telemetry.STREAM]
             newest = (reports[-1][0], memoryview(bytes(reports[-1][1]))) if reports else None
-            self._fleet_thread.submit(self._fleet.on_contact, sender.device, newest, now_us)
+            self._reports.add(sender.device, newest, now_us)
         content: dict[str, Any] = {
             "device": sender.device,
             "acked": [
@@ -405,5 +408,5 @@ def application(collector: Collector) -> FastAPI:
     app.add_api_route("/health", collector.health, methods=["GET"])
     app.add_api_route("/v1/stats", collector.get_stats, methods=["GET"])
     app.add_api_route("/v1/schemas/{stream}/{version}", collector.put_schema, methods=["PUT"])
-    app.add_api_route("/v1/pages", collector.post_pages, methods=["POST"])
+    app.add_route("/v1/pages", collector.post_pages, methods=["POST"])  # no parameters to resolve
     return app

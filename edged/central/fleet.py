@@ -12,7 +12,6 @@ all and aggregate with `max by (device)`.
 
 from __future__ import annotations
 
-import datetime
 import json
 import logging
 import os
@@ -23,13 +22,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from edged.central.report_decoding import last_report
 from edged.central.schemas import valid_id
-from edged.data.schema import Schema
 from edged.documents import checked_json
 from edged.errors import PageError
 from edged.metrics.central import DEVICES_MAX
 from edged.pages.format import Header
-from edged.pages.read import read_page
 from edged.uplink import telemetry
 from edged.uplink.upload_schedule import opens_in_s
 
@@ -38,9 +36,6 @@ SEEN_S = 10.0
 SILENT_S_MIN, SILENT_S_UNKNOWN = 10.0, 300.0
 """A device is silent after INTERVALS_SILENT of its intervals, but not before SILENT_S_MIN; one that
 sends no reports, after SILENT_S_UNKNOWN."""
-REPORT_BYTES_MAX = 64 << 10
-"""A larger report, which no edged device makes, is not kept here; its page has landed."""
-_SCHEMAS = {version: Schema.from_json(text) for version, text in telemetry.SCHEMAS.items()}
 _LOG = logging.getLogger(__name__)
 
 
@@ -88,7 +83,7 @@ class Fleet:
         """
         try:
             if report is not None:
-                self._write(device, report[0].seq, _row(*report), now_us)
+                self._write(device, report[0].seq, last_report(*report), now_us)
             elif time.monotonic() - self._touched.get(device, -SEEN_S) >= SEEN_S:
                 if not self._path(device).exists():
                     self._write(device, 0, None, now_us)
@@ -154,24 +149,3 @@ class Fleet:
             if len(self._known) > 2 * DEVICES_MAX:
                 self._known.clear()
         return device
-
-
-def _row(header: Header, page: memoryview) -> dict[str, Any] | None:
-    """The last row of a page; times as microseconds.  None for an unknown schema version or a
-    report that is too large."""
-    schema = _SCHEMAS.get(header.version)
-    if schema is None or header.raw_bytes > REPORT_BYTES_MAX:
-        return None
-    rows = read_page(page, schema).to_pylist()
-    if not rows:
-        return None
-    return {
-        name: _us(value) if isinstance(value, datetime.datetime) else value
-        for name, value in rows[-1].items()
-    }
-
-
-def _us(time_: datetime.datetime) -> int:
-    return (time_ - datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc)) // (
-        datetime.timedelta(microseconds=1)
-    )

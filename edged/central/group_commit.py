@@ -4,7 +4,8 @@ One thread takes the queued deliveries, at most `GROUP_BYTES_MAX` bytes and `GRO
 devices at a time, and commits them to the landing; the event loop never waits for a disk.  With a
 pause set, a group's first delivery waits that long for others.  After an error of the landing
 nothing is acknowledged: every waiting and later delivery gets the error, and `on_failed` is called
-once.
+once.  Before each group, and while nothing waits, the landing does a short step of its deferred
+work (`Landing.work_off`).
 """
 
 from __future__ import annotations
@@ -65,11 +66,33 @@ class GroupCommitter:
         carry: _Waiting | None = None
         closing = False
         while not closing:
-            first = carry or self._queue.get()
+            first = self._next(carry)
             if first is None:
                 return
             group, carry, closing = self._gather(first)
             self._commit(group)
+
+    def _next(self, carry: _Waiting | None) -> _Waiting | None:
+        """The next delivery, or None at the queue's end."""
+        while True:
+            more = self._work_off()
+            try:
+                return carry or self._queue.get(block=not more)
+            except queue.Empty:
+                continue
+
+    def _work_off(self) -> bool:
+        """Do a step of the landing's deferred work; whether there is more."""
+        try:
+            return self._failure is None and self._landing.work_off()
+        except Exception as problem:
+            self._fail(problem)
+            return False
+
+    def _fail(self, problem: Exception) -> None:
+        _LOG.critical("the landing failed; the collector ends", exc_info=problem)
+        self._failure = CentralError(f"the landing failed: {problem}")
+        self._loop.call_soon_threadsafe(self._on_failed)
 
     def _gather(self, first: _Waiting) -> tuple[list[_Waiting], _Waiting | None, bool]:
         """(group, a delivery that did not fit, whether the queue has ended)."""
@@ -98,9 +121,7 @@ class GroupCommitter:
                 self._on_commit(time.monotonic() - started_s)
                 self.groups += 1
             except Exception as problem:
-                _LOG.critical("the landing failed; the collector ends", exc_info=problem)
-                self._failure = CentralError(f"the landing failed: {problem}")
-                self._loop.call_soon_threadsafe(self._on_failed)
+                self._fail(problem)
         self._loop.call_soon_threadsafe(_deliver, group, outcomes, self._failure)
 
 

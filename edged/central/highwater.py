@@ -42,8 +42,9 @@ import os
 import struct
 import zlib
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -56,6 +57,10 @@ HEAD_BYTES = 64
 SLOT_BYTES = 48
 HIGH, SESSION = 1, 2
 ENTRIES_MAX = 1 << 16
+CACHE_DEVICES = 1 << 14
+"""Devices whose records are kept in memory."""
+SYNC_THREADS = 16
+"""Syncs of records at a time."""
 _HEAD = struct.Struct("<4sIQII36x")
 _SLOT = struct.Struct("<QQQQIII")
 _CRC = struct.Struct("<I")
@@ -174,8 +179,8 @@ class DeviceRecord:
         if self.table.dirty:
             self._head(doubt=0)
 
-    def save(self, sync: bool = False) -> None:
-        """Write the changed entries; with `sync` make them durable."""
+    def save(self) -> None:
+        """Write the changed entries; `sync` makes them durable."""
         table = self.table
         if table.dirty:
             self._head(doubt=1)
@@ -185,31 +190,44 @@ class DeviceRecord:
                 os.pwrite(self._fd, _pack(key, entry), at)
             self._head(doubt=0)
             table.dirty.clear()
-        if sync:
-            if table.inherited:
-                os.pwrite(self._fd, os.pread(self._fd, os.fstat(self._fd).st_size, 0), 0)
-            os.fdatasync(self._fd)
-            table.inherited = False
+
+    def sync(self) -> None:
+        """Make what was saved durable."""
+        if self.table.inherited:
+            os.pwrite(self._fd, os.pread(self._fd, os.fstat(self._fd).st_size, 0), 0)
+        os.fdatasync(self._fd)
+        self.table.inherited = False
+
+    def rewrite(self) -> None:
+        """Write the whole record durably, entries packed from the first position on."""
+        _rewrite(self._fd, self.table)
 
 
 class DeviceRecords:
-    """The records of a landing.  `rebuild(device_hash)` returns the high waters in the landing's
-    rows.
+    """The records of a landing.  `rebuild(devices)` returns the high waters of devices (hashes) in
+    the landing's rows, each with its device.
 
-    Caches at most `remembered` devices' tables; not thread-safe.
+    Caches at most `remembered` devices' tables; not thread-safe.  Records of a group are rebuilt in
+    one pass over the rows and synced beside each other, so that the file system's journal commits
+    many at a time; a call returns when all are durable.
     """
 
     def __init__(
         self,
         directory: Path,
-        rebuild: Callable[[int], Iterable[HighWater]],
-        cache_size: int = 4096,
+        rebuild: Callable[[Collection[int]], Iterable[tuple[int, HighWater]]],
+        cache_size: int = CACHE_DEVICES,
     ) -> None:
         self._directory = directory
         self._rebuild = rebuild
         self._cache_size = cache_size
         self._tables: OrderedDict[int, HighWaterTable] = OrderedDict()
+        self._threads = ThreadPoolExecutor(SYNC_THREADS, thread_name_prefix="records")
         directory.mkdir(parents=True, exist_ok=True)
+
+    def close(self) -> None:
+        """End the threads that sync."""
+        self._threads.shutdown()
 
     def path(self, device: int) -> Path:
         """The record's file."""
@@ -218,16 +236,53 @@ class DeviceRecords:
     @contextmanager
     def locked(self, device: int) -> Iterator[DeviceRecord]:
         """Hold the record of `device` (a hash).  Unsaved changes are dropped on exit."""
-        fd = os.open(self.path(device), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX)
-            record = DeviceRecord(fd, self._table(fd, device))
+        with self.locked_all([device]) as records:
+            yield records[device]
+
+    @contextmanager
+    def locked_all(self, devices: Iterable[int]) -> Iterator[dict[int, DeviceRecord]]:
+        """Hold the records of `devices`, taken in the order of their hashes."""
+        with ExitStack() as files:
+            records: dict[int, DeviceRecord] = {}
+            for device in sorted(set(devices)):
+                flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+                fd = os.open(self.path(device), flags, 0o644)
+                files.callback(os.close, fd)
+                fcntl.flock(fd, fcntl.LOCK_EX)
+                records[device] = DeviceRecord(fd, self._table(fd, device))
+            self._mend(records)
             try:
-                yield record
+                yield records
             finally:
-                self._remember(device, record.table)
-        finally:
-            os.close(fd)
+                for device, record in records.items():
+                    self._remember(device, record.table)
+
+    def sync(self, records: Sequence[DeviceRecord]) -> None:
+        """Make records that are held durable.  Raises OSError if one is not."""
+        self._each(records, DeviceRecord.sync)
+
+    def _mend(self, records: dict[int, DeviceRecord]) -> None:
+        """Rebuild the suspect ones among `records`."""
+        suspect = {d: record for d, record in records.items() if record.table.suspect}
+        if not suspect:
+            return
+        for device, high in self._rebuild(suspect.keys()):
+            suspect[device].table.raise_high(
+                high.epoch, high.stream, high.partition, high.seq, high.crc
+            )
+        self._each(list(suspect.values()), DeviceRecord.rewrite)
+        sync_directory(self._directory)
+
+    def _each(self, records: Sequence[DeviceRecord], work: Callable[[DeviceRecord], None]) -> None:
+        """Do the work of each record, beside each other; all has ended on return."""
+        if len(records) < 2:
+            for record in records:
+                work(record)
+            return
+        futures = [self._threads.submit(work, record) for record in records]
+        wait(futures)
+        for future in futures:
+            future.result()
 
     def _remember(self, device: int, table: HighWaterTable) -> None:
         if table.dirty:
@@ -243,13 +298,7 @@ class DeviceRecords:
         known = self._tables.get(device)
         if known is not None and head == _pack_head(known):
             return known
-        table = _load(fd, head)
-        if table.suspect:
-            for high in self._rebuild(device):
-                table.raise_high(high.epoch, high.stream, high.partition, high.seq, high.crc)
-            _rewrite(fd, table)
-            sync_directory(self._directory)
-        return table
+        return _load(fd, head)
 
 
 def _pack_head(table: HighWaterTable, doubt: int = 0) -> bytes:

@@ -17,8 +17,10 @@ fdatasync of the rows; high waters, which removes the mark.  A process that find
 writer died) reads the truth from the rows.  The second fdatasync makes the rows, not the high
 waters, authoritative: a high water never counts a page that a power cut could lose.
 
-A segment that has reached its size is sealed: the records of its devices are made durable, then its
-`seg-*.sum` is written.  At start
+A segment that has reached its size is sealed: the records of its devices are made durable,
+SEAL_DEVICES at a time between two commits, then its `seg-*.sum` is written.  An acknowledgement
+does not wait for a seal, and needs none: until the summary is written the segment counts as
+unsealed, and after a death at any step the next start counts its rows and seals it.  At start
 
  1. the rows of every unsealed segment, of all collectors, are counted in the records;
  2. valid pages after the last row of the own segments that follow on their device's high water
@@ -32,9 +34,8 @@ import errno
 import fcntl
 import logging
 import os
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack
+from collections import OrderedDict, deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -66,6 +67,8 @@ _FULL = "the landing's disk is full"
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 _INSTANCES_MAX = 1024
 _CRCS_REMEMBERED = 1 << 16
+SEAL_DEVICES = 32
+"""Records made durable in one step of a seal; a segment of fewer devices is sealed at once."""
 
 
 class Landing(Protocol):
@@ -88,6 +91,12 @@ class Landing(Protocol):
         """Land what is admitted, durably and visibly; one outcome per delivery.
 
         After an exception nothing may be acknowledged and the process must end.
+        """
+
+    def work_off(self) -> bool:
+        """Do a short step of work that no acknowledgement waits for; whether there is more.
+
+        After an exception as after one of `commit`.
         """
 
     def largest_share(self) -> float:
@@ -128,6 +137,8 @@ class DirectoryLanding:
         self._was_full = False
         self._number = 0
         self._writer: SegmentWriter | None = None
+        self._seals: deque[Iterator[bool]] = deque()
+        """Seals that are under way, oldest first; each yields while steps are left."""
         self._recover()
         self.quota = LandingQuota(self.path, device_share)
 
@@ -150,8 +161,7 @@ class DirectoryLanding:
         if self._disk_is_full(deliveries):
             return [DeliveryOutcome(problem=PageProblem(FULL, _FULL)) for _ in deliveries]
         hashes = [segments.device_hash(d.device) for d in deliveries]
-        with ExitStack() as locks:
-            records = {h: locks.enter_context(self._records.locked(h)) for h in sorted(set(hashes))}
+        with self._records.locked_all(hashes) as records:
             outcomes = [
                 self._quota_problem(d, h)
                 or admit(d, records[h].table, self._schemas.registered, self._known_crc)
@@ -165,8 +175,9 @@ class DirectoryLanding:
                     record.discard()
                 return [DeliveryOutcome(problem=PageProblem(FULL, _FULL)) for _ in deliveries]
             fenced = {h for o, h in zip(outcomes, hashes, strict=True) if o.new_session}
-            for device, record in records.items():
-                record.save(sync=device in fenced)
+            for record in records.values():
+                record.save()
+            self._records.sync([records[device] for device in sorted(fenced)])
         for header, _ in landed:
             self._remember_crc(header)
         for outcome, h in zip(outcomes, hashes, strict=True):
@@ -175,12 +186,20 @@ class DirectoryLanding:
             self._roll()
         return outcomes
 
+    def work_off(self) -> bool:
+        """See `Landing`: a step of the oldest seal."""
+        if self._seals and not next(self._seals[0], False):
+            self._seals.popleft()
+        return bool(self._seals)
+
     def largest_share(self) -> float:
         """See `Landing`."""
         return self.quota.largest()
 
     def close(self) -> None:
-        """Close the files and release the instance's name.  Everything is already durable."""
+        """Close the files and release the instance's name.  Everything is already durable; a seal
+        that is under way is left to the next start."""
+        self._records.close()
         if self._writer is not None:
             self._writer.close()
             self._writer = None
@@ -245,7 +264,9 @@ class DirectoryLanding:
         name = self._writer.name
         self._writer.close()
         self._writer = None
-        self._seal(name)
+        self._seals.append(self._seal(name))
+        if len(self._seals) == 1:
+            self.work_off()
 
     def _known_crc(self, header: Header) -> int | None:
         return self._crcs.get(_name(header))
@@ -257,11 +278,15 @@ class DirectoryLanding:
 
     # -- sealing
 
-    def _seal(self, name: str) -> None:
+    def _seal(self, name: str) -> Iterator[bool]:
+        """Seal a segment, step by step."""
         rows = seals.greatest(_known(segments.renew_rows(self.path, name)))
-        for device in sorted(set(rows["device_hash"].tolist())):
-            with self._records.locked(device) as record:
-                record.save(sync=True)
+        devices = sorted(set(rows["device_hash"].tolist()))
+        for at in range(0, len(devices), SEAL_DEVICES):
+            with self._records.locked_all(devices[at : at + SEAL_DEVICES]) as records:
+                self._records.sync(list(records.values()))
+            if at + SEAL_DEVICES < len(devices):
+                yield True
         seals.write(self.path, name, rows)
 
     # -- starting
@@ -282,12 +307,14 @@ class DirectoryLanding:
         self._number = max(numbers, default=0)
         for name in own:
             if segments.parse_name(name)[1] != self._number:
-                self._seal(name)
+                self._seals.append(self._seal(name))
         last = segments.segment_name(self.instance, self._number)
         if last in own:
             self._writer = SegmentWriter(self.path, last)
             if self._writer.size >= self._segment_bytes:
                 self._roll()
+        for _ in range(len(self._seals)):
+            self.work_off()
 
     def _highs(self, rows: Rows) -> list[tuple[int, HighWater]]:
         """(device hash, high water) of the greatest rows among `rows`."""
@@ -325,8 +352,9 @@ class DirectoryLanding:
                     record.table.raise_high(h.epoch, h.stream, h.partition, h.seq, h.crc)
                 record.save()
 
-    def _highs_of(self, device: int) -> Iterable[HighWater]:
-        """The high waters of one device in all rows and summaries, to rebuild a lost record."""
+    def _highs_of(self, devices: Collection[int]) -> Iterable[tuple[int, HighWater]]:
+        """The high waters of devices in all rows and summaries, to rebuild lost records."""
+        wanted = np.array(sorted(devices), np.uint64)
         for name in sorted(seals.all_names(self.path)):
             rows = seals.read(self.path, name)
             if rows is None:
@@ -334,9 +362,9 @@ class DirectoryLanding:
                     rows = _known(segments.renew_rows(self.path, name))
                 except FileNotFoundError:  # folded into a later summary, which follows in this loop
                     continue
-            mine = rows[rows["device_hash"] == device]
+            mine = rows[np.isin(rows["device_hash"], wanted)]
             if len(mine):
-                yield from (high for _, high in self._highs(mine))
+                yield from self._highs(mine)
 
     def _recover_tail(self, name: str) -> None:
         writer = SegmentWriter(self.path, name)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from edged.metrics.table import counter, gauge, histogram, info, table
 
-DEVICES_MAX = 4096
+DEVICES_MAX = 1 << 14
 
 COLLECTOR = table(
     info("edged_collector_build_info", "Versions.", "version", "python"),
@@ -29,6 +29,10 @@ COLLECTOR = table(
     counter("edged_collector_unauthorized_total", "Requests without a valid token."),
     histogram("edged_collector_commit_seconds", "Time of a commit, fsync included."),
     histogram("edged_collector_fsync_seconds", "Time to make the pages of a commit durable."),
+    counter(
+        "edged_collector_reports_dropped_total",
+        "Contacts of devices that found the queue of the fleet's view full; their pages landed.",
+    ),
     gauge("edged_collector_devices", "Devices seen by this collector."),
     gauge(
         "edged_collector_metrics_left_out",

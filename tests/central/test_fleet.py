@@ -6,6 +6,7 @@ import os
 import random
 import subprocess
 import sys
+import threading
 import time
 from contextlib import closing
 
@@ -15,10 +16,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from edged.central import fleet
+from edged.central import fleet, report_queue
 from edged.central.collector import Collector as CollectorApp
-from edged.central.fleet import REPORT_BYTES_MAX, Fleet
+from edged.central.fleet import Fleet
+from edged.central.report_decoding import REPORT_BYTES_MAX, last_report
 from edged.data.schema import Schema
+from edged.errors import PageError
 from edged.pages.format import parse_header, verify
 from edged.pages.read import read_page
 from edged.uplink import telemetry
@@ -91,6 +94,49 @@ def test_a_page_made_by_hand_is_what_the_ordinary_reader_reads(row, session, cou
         column = batch.column(name)
         read = column.cast("int64")[0].as_py() if kind == "timestamp" else column[0].as_py()
         assert read == value
+    decoded = last_report(parse_header(page), memoryview(page))
+    assert decoded == {name: v for (name, _, _), v in zip(telemetry.COLUMNS, row, strict=True)}
+
+
+@given(st.integers(224, len(report(1)) - 1), st.integers(0, 255), st.integers(1, 60))
+def test_a_report_with_any_byte_changed_is_a_report_or_a_page_error(at, byte, cut):
+    page = bytearray(report(1))
+    header = parse_header(bytes(page))
+    page[at] = byte
+    for changed in (page, page[:-cut]):
+        try:
+            row = last_report(header, memoryview(changed))
+        except PageError:
+            continue
+        assert set(row) == {name for name, _, _ in telemetry.COLUMNS}
+
+
+def test_the_queue_of_reports_is_bounded_and_a_stop_does_not_wait_for_it(monkeypatch):
+    monkeypatch.setattr(report_queue, "WAITING_MAX", 3)
+    began, go, seen = threading.Event(), threading.Event(), []
+
+    def on_contact(device, report, now_us):
+        seen.append((device, report, now_us))
+        began.set()
+        go.wait(120)
+
+    queue = report_queue.ReportQueue(on_contact)
+    queue.add("first", None, 0)
+    assert began.wait(120)
+    for number in range(5):
+        queue.add(f"d{number}", ("header", number), number)
+    assert queue.dropped == 2
+    queue.add("d1", None, 9)
+    assert queue.dropped == 2, "a device that waits already needs no room"
+    queue.close()
+    assert seen == [("first", None, 0)], "the stop went on beside a contact that hangs"
+    go.set()
+    other = report_queue.ReportQueue(on_contact)
+    other.add("d1", ("header", 1), 1)
+    other.add("d1", None, 9)
+    until(lambda: seen[-1][2] == 9)
+    other.close()
+    assert ("d1", ("header", 1)) in [entry[:2] for entry in seen]
 
 
 def test_a_report_that_is_too_large_loses_its_jobs_then_all():

@@ -18,7 +18,7 @@ DEVICE = 0xABC
 
 
 def records(path, rows=(), **more):
-    return DeviceRecords(path, lambda device: rows, **more)
+    return DeviceRecords(path, lambda devices: [(d, row) for d in devices for row in rows], **more)
 
 
 def put(store, seq, epoch=1, stream=2, partition=3, device=DEVICE):
@@ -67,7 +67,8 @@ def test_sessions_and_high_waters_of_all_kinds_live_side_by_side(tmp_path):
             record.table.set_session(epoch, epoch + 1, 2**64 - 1)
             for partition in range(7):
                 record.table.raise_high(epoch, 2**64 - 1, partition, 2**64 - 1, 2**32 - 1)
-        record.save(sync=True)
+        record.save()
+        record.sync()
     with records(tmp_path).locked(DEVICE) as record:
         assert len(record.table.highs()) == 35
         assert record.table.session(3) == (4, 2**64 - 1)
@@ -170,7 +171,7 @@ _COUNT = """
 import sys
 from pathlib import Path
 from edged.central.highwater import DeviceRecords
-store = DeviceRecords(Path(sys.argv[1]), lambda device: ())
+store = DeviceRecords(Path(sys.argv[1]), lambda devices: ())
 for _ in range(200):
     with store.locked(1) as record:
         seq, _ = record.table.high(1, 1, 1)

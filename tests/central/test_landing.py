@@ -1,8 +1,10 @@
 """The landing: each page once, over crashes at any step and with several collectors."""
 
 import errno
+import itertools
 import os
 import threading
+import time
 
 import pytest
 
@@ -251,6 +253,76 @@ def test_segments_roll_and_are_sealed_and_records_can_be_rebuilt_from_them(tmp_p
     place = open_landing(tmp_path, segment_bytes=1000)
     outcome = send(place, pages[0][29], make_page(31, partition=1), session=(1, 5))
     assert outcome.duplicates == 1 and outcome.acked == {("power", 0): 30, ("power", 1): 31}
+    place.close()
+
+
+def fleet_deliveries(seq, count, session=(1, 5)):
+    return [
+        delivery(make_page(seq, device=f"d{n}"), device=f"d{n}", session=session)
+        for n in range(count)
+    ]
+
+
+@pytest.mark.parametrize("steps", [0, 1, 2])
+def test_a_seal_goes_on_between_commits_and_a_death_in_it_loses_and_repeats_nothing(
+    tmp_path, monkeypatch, steps
+):
+    monkeypatch.setattr(landing_module, "SEAL_DEVICES", 3)
+    place = open_landing(tmp_path, segment_bytes=1000)
+    assert all(o.acked == {("power", 0): 1} for o in place.commit(fleet_deliveries(1, 8)))
+    summary = segments.segments_dir(tmp_path) / "seg-c0-00000001.sum"
+    assert not summary.exists(), "the acknowledgement came before the seal's end"
+    for left in range(steps, 0, -1):
+        assert place.commit(fleet_deliveries(1, 1))[0].duplicates == 1
+        assert place.work_off() == (left == 2 or steps == 1)
+    place.close()  # everything but the locks is as after a death
+    assert summary.exists() == (steps == 2)
+    for record in sorted((tmp_path / "devices").iterdir())[:4]:
+        record.unlink()  # as after a power cut before the sync
+    place = open_landing(tmp_path, segment_bytes=1000)
+    while place.work_off():
+        pass
+    assert summary.exists()
+    outcomes = place.commit([*fleet_deliveries(1, 8), *fleet_deliveries(2, 8)])
+    assert [o.duplicates for o in outcomes] == [1] * 8 + [0] * 8
+    place.close()
+    assert all(list(pages) == [1, 2] for pages in by_partition(tmp_path).values())
+
+
+def test_sessions_of_a_group_are_durable_before_it_is_answered(tmp_path, monkeypatch):
+    synced, real = set(), os.fdatasync
+
+    def fdatasync(fd):
+        real(fd)
+        synced.add(os.path.realpath(f"/proc/self/fd/{fd}"))
+
+    place = open_landing(tmp_path)
+    place.commit(fleet_deliveries(1, 40))
+    monkeypatch.setattr(highwater.os, "fdatasync", fdatasync)
+    place.commit(fleet_deliveries(2, 40, session=(2, 6)))
+    records = {str(path) for path in (tmp_path / "devices").iterdir()}
+    assert len(records) == 40 and records <= synced
+    place.close()
+
+
+def test_a_failed_sync_of_one_session_ends_the_collector_after_all_syncs_ended(
+    tmp_path, monkeypatch
+):
+    begun, ended = itertools.count(), []
+
+    def fdatasync(fd):
+        number = next(begun)
+        time.sleep(0.01 * (number > 0))
+        ended.append(os.path.realpath(f"/proc/self/fd/{fd}"))
+        if number == 0:
+            raise OSError(errno.EIO, "the medium failed")
+
+    place = open_landing(tmp_path)
+    place.commit(fleet_deliveries(1, 20))
+    monkeypatch.setattr(highwater.os, "fdatasync", fdatasync)
+    with pytest.raises(OSError, match="the medium failed"):
+        place.commit(fleet_deliveries(1, 20, session=(2, 6)))
+    assert len(ended) == 20 and all(path.endswith(".record") for path in ended)
     place.close()
 
 
