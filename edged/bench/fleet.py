@@ -31,7 +31,7 @@ from typing import Any
 import click
 import psutil
 
-from edged.bench.fleet_devices import Acks, SimulatedDevice, send_at_rate
+from edged.bench.fleet_devices import Acks, RawDevice, send_at_rate
 from edged.bench.rig import cpu_s, machine
 from edged.platform.processes import ChildProcess
 
@@ -106,7 +106,7 @@ def measure(devices: int, phases: Phases, say: Callable[[str], None]) -> dict[st
 async def _measure(
     collector: _Collector, count: int, phases: Phases, say: Callable[[str], None]
 ) -> dict[str, Any]:
-    devices = [SimulatedDevice(i, collector.host, collector.port) for i in range(count)]
+    devices = [RawDevice(i, collector.host, collector.port) for i in range(count)]
     for request in devices[0].schemas():
         await devices[0].send(request)
     pages = [device.page() for device in devices]

@@ -61,7 +61,7 @@ class Acks:
         return 1e3 * ordered[min(len(ordered) - 1, int(0.99 * len(ordered)))]
 
 
-class SimulatedDevice(asyncio.Protocol):
+class RawDevice(asyncio.Protocol):
     """One device.  `send` may wait for its earlier requests."""
 
     def __init__(self, number: int, host: str, port: int) -> None:
@@ -180,7 +180,7 @@ def _length(head: bytes) -> int:
 
 
 async def send_at_rate(
-    work: list[tuple[SimulatedDevice, bytes]], rate: float, acks: Acks, pending: set[Any]
+    work: list[tuple[RawDevice, bytes]], rate: float, acks: Acks, pending: set[Any]
 ) -> None:
     """Send each request at its time, `rate` a second, whatever is still due; ends with the last
     acknowledgement."""
@@ -194,7 +194,7 @@ async def send_at_rate(
     await asyncio.gather(*pending)
 
 
-async def _send(device: SimulatedDevice, request: bytes, due_s: float, acks: Acks) -> None:
+async def _send(device: RawDevice, request: bytes, due_s: float, acks: Acks) -> None:
     acks.begin()
     await device.send(request)
     acks.end(due_s)
