@@ -5,7 +5,8 @@
 A row is believed in two cases only: its checksum matches, or the page at its place says the same.
 The file is written beside the rows without a sync of its own, and durably when the segment is
 sealed; a segment of an earlier version has none.  A row that is not believed is derived from its
-page, whose own checksum covers all but `landed_at_us`.  A row whose page is damaged, too, becomes a
+page, whose own checksum covers all but `landed_at_us`; there a flipped bit is found by the row's
+checksum.  A row whose page is damaged, too, becomes a
 row of zeros: it names no stream, no device and no bytes, and keeps the numbers of the rows behind
 it.
 
@@ -29,7 +30,7 @@ from edged.pages.header import HEADER, HEADER_BYTES, MAGIC, checksum
 Rows = npt.NDArray[Any]
 Hashes = Any
 CRC_BYTES = 4
-_ROW_BYTES = 64
+_ROW_BYTES, _TIME_AT = 64, 40
 _PAGE_BYTES_MAX = 16 << 20
 _FIELDS = ("length", "crc", "tuples", "partition", "seq", "epoch", "stream_hash", "device_hash")
 _LOG = logging.getLogger(__name__)
@@ -45,6 +46,9 @@ class RowFaults:
     """Rows that are damaged together with their pages."""
     unchecked: list[int] = field(default_factory=list)
     """Right rows without a right checksum."""
+    doubtful: list[int] = field(default_factory=list)
+    """Those of them that have a wrong one: the checksum is damaged, or the time that the row
+    landed."""
 
 
 def row_crcs(rows: Rows) -> npt.NDArray[np.uint32]:
@@ -107,9 +111,11 @@ def _read_crcs(stem: Path, start: int, count: int) -> npt.NDArray[np.int64]:
 def _believe(rows: Rows, i: int, crc: int, pages: int, hashes: Hashes, faults: RowFaults) -> None:
     own = _at(pages, int(rows["offset"][i]), hashes, rows.dtype, whole=False)
     if own is not None and all(own[name] == rows[name][i] for name in _FIELDS):
-        kept = int(rows["landed_at_us"][i])
-        rows["landed_at_us"][i] = _landed_at(rows, i)
+        kept, flipped = int(rows["landed_at_us"][i]), _time_before_flip(rows[i], crc)
+        rows["landed_at_us"][i] = _landed_at(rows, i) if flipped is None else flipped
         (faults.unchecked if kept == rows["landed_at_us"][i] else faults.mended).append(i)
+        if crc > 0 and faults.unchecked[-1:] == [i]:
+            faults.doubtful.append(i)
         return
     page = _find(rows, i, pages, hashes)
     if page is None:
@@ -122,6 +128,18 @@ def _believe(rows: Rows, i: int, crc: int, pages: int, hashes: Hashes, faults: R
     if not exact:
         rows["landed_at_us"][i] = _landed_at(rows, i)
     faults.mended.append(i)
+
+
+def _time_before_flip(row: Any, crc: int) -> int | None:
+    """The time of a row, of which all else is right, before one of its bits flipped; None where no
+    such time has the checksum."""
+    trial = np.array(row)
+    for bit in range(64):
+        data = bytearray(trial.tobytes())
+        data[_TIME_AT + bit // 8] ^= 1 << bit % 8
+        if zlib.crc32(data) == crc:
+            return int.from_bytes(data[_TIME_AT : _TIME_AT + 8], "little", signed=True)
+    return None
 
 
 def _landed_at(rows: Rows, i: int) -> int:
