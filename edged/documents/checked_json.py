@@ -24,11 +24,19 @@ def unpack(data: bytes) -> Any:
     """The value in a file.  Raises ValueError for bytes that are not JSON or do not match their
     checksum."""
     content = json.loads(data)
-    if isinstance(content, dict) and _CRC in content:
-        crc = content.pop(_CRC)
-        if crc != _checksum(content):
+    if isinstance(content, dict):
+        if any(map(_is_flipped, content)):
+            raise ValueError("damaged: the name of its checksum has a flipped bit")
+        if _CRC in content and content.pop(_CRC) != _checksum(content):
             raise ValueError("damaged: it does not match its checksum")
     return content
+
+
+def _is_flipped(key: str) -> bool:
+    """Whether a key is the checksum's with one flipped bit."""
+    if len(key) != len(_CRC):
+        return False
+    return sum((ord(a) ^ ord(b)).bit_count() for a, b in zip(key, _CRC, strict=True)) == 1
 
 
 def _checksum(content: Mapping[str, Any]) -> int:

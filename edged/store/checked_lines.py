@@ -24,4 +24,4 @@ def read_checked(disk: Disk, path: str) -> Any:
     finally:
         file.close()
     body, _, crc = text.rstrip(b"\n").rpartition(b"\n")
-    return json.loads(body) if crc == str(zlib.crc32(body)).encode() else None
+    return json.loads(body) if body and crc == str(zlib.crc32(body)).encode() else None

@@ -27,7 +27,14 @@ from edged.store import identity
 from edged.store.errors import no_room
 from edged.store.patient_file import open_patiently
 from edged.store.records import ALIGN, BeatRecord, Encoded, Lineage, RecordEntry, RecordReader
-from edged.store.segments import Scanned, Segment, pack_header, scan_segment, seed_of_nonce
+from edged.store.segments import (
+    Scanned,
+    Segment,
+    find_lost_ends,
+    pack_header,
+    scan_segment,
+    seed_of_nonce,
+)
 
 _SPARES_MAX = 16
 """Retired files kept for reuse.  With 64 MiB each they hold the log of two intervals of snapshots.
@@ -89,6 +96,7 @@ class SegmentLog:
         _check_tail(found)
         if found:
             self._next_number = found[-1].segment.number + 1
+        find_lost_ends(found)
         return found
 
     def _scan(self, path: str, number: int) -> Scanned:

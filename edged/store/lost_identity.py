@@ -44,9 +44,12 @@ def read_or_restore_identity(disk: Disk, store: str, salvage: Salvage) -> int | 
 
 
 def restore_session(disk: Disk, store: str, epoch: int, salvage: Salvage) -> None:
-    """Let the session count on where both slots are damaged."""
+    """Let the session count on where both slots are damaged; with one it does by itself."""
     path = f"{store}/session"
-    if disk.exists(path) and not identity.valid_slots(disk, path):
+    whole = len(identity.valid_slots(disk, path)) if disk.exists(path) else 2
+    if whole == 1:
+        salvage.add(path, 0, -1, "session", "a slot is damaged; a number is skipped")
+    if whole == 0:
         salvage.add(path, 0, -1, "session", "both slots are damaged; it counts on far above")
         known = read_session_hint(disk, f"{store}/acks", epoch)
         counter = SESSION_UNKNOWN if known is None else known + SESSION_STEP

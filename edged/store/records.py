@@ -72,6 +72,10 @@ class Hole:
     text: str = ""
     """File, offset and what is damaged."""
 
+    def is_below(self, base: int) -> bool:
+        """Whether the state after beat `base` has all of the lost beats in it."""
+        return self.after < base and self.before <= base + 1
+
 
 @dataclass
 class BeatRecord:

@@ -48,10 +48,13 @@ def link(scanned: Sequence[Scanned], base: int, based: bool) -> list[Linked]:
     `based`: there is a snapshot at `base`; without one `base` is 0.
     """
     chain: list[Linked] = []
+    broken: int | None = None
     for part in scanned:
         proof = part.proof if part.regions else 0
         for entry in part.entries:
-            _extend(chain, Linked(part.segment, entry), proof, base, based)
+            _extend(chain, Linked(part.segment, entry), proof, base, based, broken)
+            broken = None
+        broken = part.broken
     return chain
 
 
@@ -59,8 +62,11 @@ def _newest(chain: Sequence[Linked]) -> int:
     return chain[-1].number if chain else 0
 
 
-def _extend(chain: list[Linked], found: Linked, proof: int, base: int, based: bool) -> None:
-    """Add a record; `proof` is the largest `durable` that its segment proves."""
+def _extend(
+    chain: list[Linked], found: Linked, proof: int, base: int, based: bool, broken: int | None
+) -> None:
+    """Add a record; `proof` is the largest `durable` that its segment proves, `broken` the newest
+    beat before the damaged end of the segment before it."""
     header, lineage = found.entry.header, found.entry.header.lineage
     if lineage.copy:
         for i in range(len(chain) - 1, -1, -1):
@@ -78,6 +84,8 @@ def _extend(chain: list[Linked], found: Linked, proof: int, base: int, based: bo
             after = known
         elif not below:
             return
+        elif broken is not None and broken < lineage.previous:
+            after = max(newest, broken)
     led = based or any(x.after is not None for x in chain)
     reached = max(base, lineage.previous) + 1 if led else 0
     if after is None and header.number > base and lineage.snapshots > reached:

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 
@@ -83,6 +84,8 @@ class Scanned:
     """Offsets of blocks that the disk does not read."""
     problem: str = ""
     """Damage of the header, or why the file is not a segment of this store."""
+    broken: int | None = None
+    """Where the end of the segment is damaged: the newest beat before that."""
     foreign: bool = False
     """Whether nothing in it can be read: the header belongs to another store, or no record fits."""
 
@@ -127,6 +130,20 @@ def scan_segment(file: File, path: str, number: int, epoch: int) -> Scanned:
     if not foreign:
         _scan_records(file, scanned)
     return scanned
+
+
+def find_lost_ends(found: Sequence[Scanned]) -> None:
+    """Note as damaged the ends of segments that lack records which the next segment follows: these
+    were durable before its first record was written."""
+    for part, behind in pairwise(found):
+        segment, follows = part.segment, behind.segment.follows
+        newest = segment.last or segment.follows
+        consecutive = behind.segment.number == segment.number + 1
+        if part.foreign or not consecutive or not behind.entries or follows <= newest:
+            continue
+        if segment.end < segment.size:
+            part.regions.append(Region(segment.end, segment.size, newest, follows + 1, ()))
+            part.broken = newest
 
 
 def _scan_records(file: File, scanned: Scanned) -> None:

@@ -181,7 +181,8 @@ def _report_log(start: StartingPoint, salvage: Salvage) -> None:
             lost = "its beats" if part.foreign else ""
             salvage.add(path, 0, 4096, "log segment", part.problem, lost)
         for r in part.regions:
-            lost = f"beats after {r.after} and before {r.before}"
+            whose = "pages of " if r.before <= start.base + 1 else ""
+            lost = f"{whose}beats after {r.after} and before {r.before}"
             problem = "damaged though it was durable"
             salvage.add(path, r.start, r.end - r.start, "log record", problem, lost)
         for entry in part.entries:
@@ -194,7 +195,8 @@ def _report_log(start: StartingPoint, salvage: Salvage) -> None:
         hole = found.hole
         if hole.before - hole.after > 1 and (hole.after, hole.before) not in covered:
             lost = f"beats {hole.after + 1} to {hole.before - 1}"
-            salvage.note(hole.text or "log", 0, 0, "log", "durable records are gone", lost, "")
+            problem = f"durable records are gone{hole.text and ': '}{hole.text}"
+            salvage.note("log", 0, 0, "log", problem, lost, "")
 
 
 def _report_snapshots(start: StartingPoint, snapshots: SnapshotFiles, salvage: Salvage) -> None:

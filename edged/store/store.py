@@ -213,17 +213,19 @@ class Store:
         self._replay = adoption.take_log(start)
         self.log_bytes_since_snapshot = sum(x.entry.header.length for x in self._replay)
         self._start_at = start
+        self._waiting.drop_known()
 
     def recover(self) -> Recovery:
         """The starting point.  Call it once, before the first commit.
 
-        Where it has holes, the caller records in `gaps` what they took, and takes a snapshot with
-        `barrier` of a beat behind them before it commits.
+        Holes below the snapshot cost pages only.  Where it has others, the caller records in `gaps`
+        what they took, and takes a snapshot with `barrier` of a beat behind them before it commits.
         """
         start, self._start_at = self._start_at, None
         assert start is not None
         replay, self._replay = self._replay, []
-        holes = {beat: found.hole for beat, found in start.holes.items()}
+        holes = {beat: found.hole for beat, found in start.holes.items()
+                 if not found.hole.is_below(start.base)}  # fmt: skip
         return Recovery(start.snapshot, self._read_back(replay, holes), start.end)
 
     def _read_back(self, replay: list[Linked], holes: Mapping[int, Hole]) -> Iterator[BeatRecord]:
@@ -417,6 +419,12 @@ class Store:
         """Set the first page of a partition aside, as lost, if its bytes are damaged."""
         with suppress(StoreFull), self._latching(f"reading a page of {stream}"):
             self._waiting.check(stream, partition)  # where it is full, the next call finds it again
+
+    def check_pages(self) -> None:
+        """Read all unacked pages, and set aside as lost those whose bytes are damaged.  Raises
+        StoreFull."""
+        with self._latching("reading the unacked pages"):
+            self._waiting.check_all()
 
     def take_lost(self) -> list[Gap]:
         """The lost pages that the uplink has to be told of, since the last call."""

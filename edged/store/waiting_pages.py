@@ -89,15 +89,33 @@ class WaitingPages:
     def check(self, stream: str, partition: int) -> None:
         """Set the first page of a partition aside if its bytes are damaged."""
         place = self.index.first(stream, partition)
-        if place is None:
-            return
+        if place is not None and not self._is_whole(place):
+            self.set_aside(place)
+
+    def check_all(self) -> None:
+        """Set every page aside whose bytes are damaged."""
+        for holder in (*self.spool.files(), *self.log.segments):
+            for place in self.index.places([holder]):
+                if not self._is_whole(place):
+                    self.set_aside(place)
+
+    def drop_known(self) -> None:
+        """Drop the pages that were set aside before: a gap has them, and their bytes are damaged.
+        The table of their file still names them."""
+        gaps = [gap for gap in self.gaps.newest if gap.reason == DAMAGED]
+        for holder in self.spool.files() if gaps else ():
+            for place in self.index.places([holder]):
+                key = place.key
+                known = any(gap.has(key.stream, key.partition, key.seq) for gap in gaps)
+                if known and not self._is_whole(place):
+                    self._drop(place)
+
+    def _is_whole(self, place: PendingPage) -> bool:
         file = open_patiently(self.disk, place.holder.path)
         try:
-            whole = zlib.crc32(file.pread(place.length, place.offset)) == place.crc
+            return zlib.crc32(file.pread(place.length, place.offset)) == place.crc
         finally:
             file.close()
-        if not whole:
-            self.set_aside(place)
 
     def set_aside(self, place: PendingPage) -> None:
         """Set a page aside whose bytes are damaged."""
@@ -110,6 +128,9 @@ class WaitingPages:
         self.record([gap])
         problem = "its bytes do not match their checksum"
         self.salvage.add(path, place.offset, place.length, "page", problem, text)
+        self._drop(place)
+
+    def _drop(self, place: PendingPage) -> None:
         holder = place.holder
         if self.index.drop(place) and not holder.places and isinstance(holder, SpoolFile):
             self.spool.delete(holder)
