@@ -15,7 +15,7 @@ def command(landing: Path, as_json: bool) -> int:
 
     Exit code 0: everything is whole. 10: something is damaged, and `edged central repair` or a
     collector mends it. 65: something is lost; streams, partitions, sequence numbers and times are
-    printed.
+    printed. `edged store check` has the same options, report and codes.
     """
     from edged.central.rot import check
     from edged.console.damage_report import show

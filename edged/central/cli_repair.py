@@ -14,9 +14,10 @@ def command(landing: Path, as_json: bool) -> int:
     """Mend what is damaged in LANDING as far as other bytes say what was there.
 
     Run it as the collectors' user; they may run meanwhile. Exit code 0: everything is whole now.
-    65: something is lost; it is printed as by `edged central check`.
+    10: the programs that the report names mend the rest. 65: something is lost; it is printed as by
+    `edged central check`.
     """
-    from edged.central.rot import check
+    from edged.central.rot import repair
     from edged.console.damage_report import show
 
-    return show(check(landing, repair=True), as_json)
+    return show(repair(landing), as_json)

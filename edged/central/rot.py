@@ -57,6 +57,14 @@ def check(landing: Path, repair: bool = False) -> DamageReport:
     return report
 
 
+def repair(landing: Path) -> DamageReport:
+    """Mend what can be mended.  Raises as `check` does."""
+    report = check(landing, repair=True)
+    if report.findings:
+        report.left = len(check(landing).findings)
+    return report
+
+
 def _segment(
     landing: Path, name: str, names: dict[int, str], report: DamageReport, repair: bool
 ) -> None:
@@ -65,6 +73,8 @@ def _segment(
     report.count("pages", len(rows))
     for number in faults.mended:
         report.findings.append(_row(name, number, "is damaged", MENDABLE))
+    for number in faults.doubtful:
+        report.findings.append(_row(name, number, "or its checksum is damaged", MENDABLE))
     for number in faults.lost:
         problem = "is damaged, and so is its page"
         report.findings.append(_row(name, number, problem, LOST, Loss("pages")))

@@ -24,6 +24,49 @@ def command() -> None:
     """The store of a device: what is damaged in it, and its format."""
 
 
+@command.command("check")
+@_directory
+@_as_json
+def check(directory: Path, as_json: bool) -> int:
+    """Read all of STORE and report damage and what is lost with it; nothing is changed.
+
+    A daemon may use the store meanwhile. Exit code 0: everything is whole. 10: something is damaged
+    and nothing is lost; a start, or `edged store repair`, goes on past it. 65: something is lost;
+    streams or jobs, numbers, beats and times are printed. 75: an unknown format.
+    """
+    from edged.console.damage_report import show
+    from edged.store.inspection import inspect
+
+    return show(inspect(_store(directory), _wall_us), as_json)
+
+
+@command.command("repair")
+@_directory
+@_as_json
+def repair(directory: Path, as_json: bool) -> int:
+    """Do for STORE what a start does past damage, and print the report of `edged store check`.
+
+    Run it as the daemon's user. Damaged bytes are kept in STORE/quarantine, and lost pages are
+    recorded for the centre. Damage of the log is left to the next start, which knows the jobs. Exit
+    code 0: everything is whole now. 10: the next start mends the rest. 65: something is lost. 73: a
+    daemon uses the store; nothing was changed.
+    """
+    from edged.console.damage_report import show
+    from edged.store.inspection import repair as mend
+
+    return show(mend(_store(directory), _wall_us), as_json)
+
+
+def _wall_us(facts: bytes) -> int | None:
+    """The wall clock of a beat."""
+    from edged.beat.record import BeatFacts
+
+    try:
+        return BeatFacts.decode(facts).wall_us
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
 @command.command("migrate")
 @_directory
 @click.option("--dry-run", is_flag=True, help="Only say what would be done.")

@@ -1,13 +1,17 @@
-"""The report of damage: what `edged central check` and `edged central repair` print.
+"""The report of `edged store check` and `repair`, and of `edged central check` and `repair`.
 
-One form for landings and stores: what is damaged (file, offset, kind, problem), what is lost with
-it, and the exit code.  As JSON:
+One form for both: what is damaged (file, offset, kind, problem), what is lost with it, and the exit
+code.  As JSON:
 
-    {"place", "kind": "store" or "landing", "format", "repaired", "read": {what: number},
+    {"place", "kind": "store" or "landing", "format", "repaired", "left", "read": {what: number},
      "findings": [{"file", "offset", "kind", "problem", "state", "lost": [{…}]}],
-     "damaged": number of findings, "lost": number of those with state `lost`, "notes": [text]}
+     "losses": [{…}], "damaged": number of findings, "lost": number of those with state `lost`,
+     "notes": [text]}
 
-Exit codes: 0 nothing is damaged, or a repair has mended everything; EXIT_MENDABLE; EXIT_LOST.
+`losses` are ranges that are lost and that no single place held.
+
+Exit codes: 0 nothing is damaged, or a repair has mended everything; EXIT_MENDABLE: something is
+damaged and nothing is lost; EXIT_LOST.
 """
 
 from __future__ import annotations
@@ -91,7 +95,11 @@ class DamageReport:
     read: dict[str, int] = field(default_factory=dict)
     """Number of things that were read, by name in the plural."""
     findings: list[Damage] = field(default_factory=list)
+    losses: list[Loss] = field(default_factory=list)
+    """What is lost beside what the findings name."""
     repaired: bool = False
+    left: int = 0
+    """Damaged places that a repair leaves to the program that the problem or a note names."""
     notes: list[str] = field(default_factory=list)
     """What is worth knowing and no damage."""
 
@@ -103,9 +111,9 @@ class DamageReport:
     @property
     def exit_code(self) -> int:
         """See the module."""
-        if self.lost:
+        if self.lost or self.losses:
             return EXIT_LOST
-        return EXIT_MENDABLE if self.findings and not self.repaired else 0
+        return EXIT_MENDABLE if self.left or (self.findings and not self.repaired) else 0
 
     def count(self, what: str, number: int = 1) -> None:
         """Add to `read`."""
@@ -115,9 +123,10 @@ class DamageReport:
         """See the module."""
         return {
             "kind": self.kind, "place": self.place, "format": self.format,
-            "repaired": self.repaired, "read": dict(self.read),
+            "repaired": self.repaired, "left": self.left, "read": dict(self.read),
             "findings": [finding.to_json() for finding in self.findings],
-            "damaged": len(self.findings), "lost": len(self.lost), "notes": list(self.notes),
+            "losses": [loss.to_json() for loss in self.losses], "damaged": len(self.findings),
+            "lost": len(self.lost), "notes": list(self.notes),
         }  # fmt: skip
 
 
@@ -136,7 +145,7 @@ def _print(report: DamageReport) -> None:
     console = Console(highlight=False, width=None if sys.stdout.isatty() else _WIDTH_MIN)
     if report.findings:
         console.print(_table(_DAMAGE, (_damage_row(found) for found in report.findings)))
-    losses = [loss for found in report.lost for loss in found.lost]
+    losses = [*(loss for found in report.lost for loss in found.lost), *report.losses]
     if losses:
         console.print("\nlost:", style="bold")
         console.print(_table(_LOSS, (_loss_row(loss) for loss in losses), used_only=True))
@@ -144,9 +153,9 @@ def _print(report: DamageReport) -> None:
         console.print(note, markup=False, soft_wrap=True)
     read = ", ".join(f"{number:,} {what}" for what, number in report.read.items())
     found = len(report.findings)
-    done = " mended" if report.repaired and found else ""
+    left = f", {report.left} left" if report.repaired else ""
     places = "1 damaged place" if found == 1 else f"{found} damaged places"
-    told = f"{places}{done}, {len(report.lost)} with losses" if found else "everything is whole"
+    told = f"{places}{left}, {len(report.lost)} with losses" if found else "everything is whole"
     console.print(f"{report.kind} of format {report.format}: {read}: {told}", soft_wrap=True)
 
 

@@ -1,4 +1,4 @@
-"""Every bit of what lies on disks, flipped one at a time: found, and never another content."""
+"""Every bit of what lies on disks, flipped one at a time: found, survived, never other content."""
 
 from __future__ import annotations
 
@@ -7,32 +7,30 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 
+from edged.central import rot
 from edged.central.landing_reader import select
 from edged.central.schemas import SchemaRegistry
-from edged.errors import EdgedError, PageError, StoreError
+from edged.errors import EdgedError, PageError
 from edged.pages.read import read_page
-from edged.pages.sealed import PageKey, SealedPage
-from edged.store import BeatRecord, Store
 from tests.campaign.oracle import Verdict
 from tests.campaign.registry import Run, fault_class
+from tests.campaign.stored import STORES, Stored
 from tests.spark.landings import READINGS, Landing, readings
-from tests.store.simdisk import SimDisk
 
-SEGMENT_BYTES = 64 << 10
-BEATS, SPOOLED = 4, 2
 ZEROS = bytes(64)
 """Preallocated space, of which a few bytes are taken."""
 
 
-@fault_class("bit_flips", runs=40_000, computes=True)
+@fault_class("bit_flips", runs=100_000, computes=True)
 def bit_flips(run: Run) -> None:
-    """`run.runs` bounds the flips; each kind of file is taken whole, one after the other."""
+    """All bits of a page, of two stores and of a landing; `run.runs` bounds their number."""
     logging.getLogger("edged.central").setLevel(logging.CRITICAL)  # a line for each flip
     place = run.directory / "landing"
-    flips = [*_store_flips(), *_page_flips(), *_landing_flips(place)]
+    flips = [*_page_flips(), *_landing_flips(place)]
+    for made in STORES.values():
+        flips += _store_flips(made())
     run.dice.shuffle(flips)
     for flip in flips[: run.runs]:
         flip(run.outcome.verdict)
@@ -53,9 +51,6 @@ def flipped(data: bytes, bit: int) -> bytes:
     return bytes(changed)
 
 
-# A page ----------------------------------------------------------------------------------------
-
-
 def _page_flips():
     page = readings(1, n=8)
     for bit in bits(page):
@@ -70,67 +65,18 @@ def _page_flips():
         yield flip
 
 
-# The store -------------------------------------------------------------------------------------
-
-
-def content(beat: int) -> tuple[bytes, bytes, bytes]:
-    """Facts, inputs and page of a beat."""
-    return b"facts %d" % beat, b"input %d" % beat * 3, b"page %d " % beat * 5
-
-
-def _store() -> SimDisk:
-    """A store with a snapshot, pages in the spool, and beats in the log."""
-    disk = SimDisk()
-    with Store.open("/store", disk, segment_bytes=SEGMENT_BYTES) as store:
-        for beat in range(1, BEATS + 1):
-            facts, inputs, page = content(beat)
-            pages = [SealedPage(PageKey("s", 0, beat), page)]
-            store.commit(BeatRecord(beat, facts, [np.frombuffer(inputs, np.uint8)], pages))
-            if beat == SPOOLED:
-                store.snapshot(beat, b"state", {"n": np.arange(3)})
-    return disk
-
-
-def _store_flips():
-    disk = _store()
-    for path in sorted(disk.names):
-        data = bytes(disk.content(path))
+def _store_flips(stored: Stored):
+    for path in sorted(stored.disk.names):
+        data = bytes(stored.disk.content(path))
         for bit in bits(data):
 
             def flip(verdict: Verdict, path=path, data=data, bit=bit) -> None:
-                twin = disk.after_kill()
+                twin = stored.disk.after_kill()
                 twin.put(path, flipped(data, bit))
-                _judge_store(twin, verdict, path, bit)
+                meant = data[bit >> 3] != 0 and stored.is_promised(path, bit >> 3)
+                stored.judge(twin, verdict, f"{path} bit {bit}", meant)
 
             yield flip
-
-
-def _judge_store(disk: SimDisk, verdict: Verdict, path: str, bit: int) -> None:
-    """The store names the damage, or everything is there but what it reports.
-
-    A bit of the log's last record looks like a torn write, which is cut off.
-    """
-    try:
-        with Store.open("/store", disk, segment_bytes=SEGMENT_BYTES) as store:
-            recovery = store.recover()
-            seen = {}
-            for record in recovery.records:
-                facts, _, page = content(record.number)
-                same = record.facts == facts and [p.data for p in record.pages] == [page]
-                verdict.corrupted += not same
-                verdict.duplicates += record.number in seen
-                seen[record.number] = True
-            base = recovery.snapshot.beat if recovery.snapshot else 0
-            reported = {n for gap in store.gaps.newest for n in range(gap.first, gap.last + 1)}
-            needed = set(range(base + 1, BEATS)) - seen.keys() - reported
-            pending = {ref.key.seq for ref in store.pending()}
-            missing = needed | (set(range(1, BEATS)) - pending - reported)
-            verdict.gaps += len(reported)
-            verdict.missing += len(missing)
-            if missing:
-                verdict.examples.append(f"{path} bit {bit}: beats {sorted(missing)}")
-    except StoreError:
-        return
 
 
 # The landing -----------------------------------------------------------------------------------
@@ -150,17 +96,26 @@ def _landing_flips(place: Path):
             def flip(verdict: Verdict, file=file, data=data, bit=bit) -> None:
                 file.write_bytes(flipped(data, bit))
                 try:
-                    found, told = _rows(place)
-                    if not told and not found.equals(whole):
-                        verdict.corrupted += 1
-                        verdict.examples.append(f"{file.name} bit {bit}: read as if whole")
-                except EdgedError:
-                    pass
+                    _judge_landing(place, verdict, f"{file.name} bit {bit}", whole)
                 finally:
                     file.write_bytes(data)
                     shutil.rmtree(place / "corrupt", ignore_errors=True)
 
             yield flip
+
+
+def _judge_landing(place: Path, verdict: Verdict, flip: str, whole: pa.Table) -> None:
+    """Readers get the rows as they were, or are told of damage; `check` finds it."""
+    if not rot.check(place).findings:
+        verdict.corrupted += 1
+        verdict.examples.append(f"{flip}: check finds nothing")
+    try:
+        found, told = _rows(place)
+    except EdgedError:
+        return
+    if not told and not found.equals(whole):
+        verdict.corrupted += 1
+        verdict.examples.append(f"{flip}: read as if whole")
 
 
 def _rows(place: Path):
