@@ -13,14 +13,14 @@ from edged.documents import checked_json
 from edged.errors import CentralError
 from edged.pages import format as pages
 from edged.placement import placement, profile
-from edged.store import identity, log, migration, records, snapshots, spool
+from edged.store import identity, migration, records, segments, snapshots, spool
 from edged.uplink import telemetry
 from tests.upgrade.releases import RELEASED
 
 DOCS = (Path(__file__).parents[2] / "docs" / "formats.md").read_text()
 NUMBERS = {
     "store, as a whole": identity.FORMAT,
-    "log segment": log._VERSION,
+    "log segment": segments._VERSION,
     "log record": records.VERSION,
     "snapshot, shelf file": snapshots._VERSION,
     "spool": spool._VERSION,
