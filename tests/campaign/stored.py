@@ -33,13 +33,15 @@ class Stored:
     snapshots: tuple[int, ...]
 
     def is_promised(self, path: str, at: int) -> bool:
-        """Whether a byte is of what is promised: not of the lock, not of the version that wrote
-        the identity, and not of the last record, which looks torn when it is damaged."""
+        """Whether a byte is of what is promised: not of the lock, of a spare file, of the version
+        that wrote the identity, and not of the last record, which looks torn when it is damaged."""
         if path == f"{PLACE}/identity":
             return at < self.disk.content(path).index(b"edged") - 1
         if not path.startswith(f"{PLACE}/log/"):
             return path != f"{PLACE}/lock"
-        logs = sorted(p for p in self.disk.names if p.startswith(f"{PLACE}/log/"))
+        if path.endswith(".spare"):
+            return False
+        logs = sorted(p for p in self.disk.names if p.endswith(".log"))
         data = bytes(self.disk.content(path))
         last = max(i for i in range(0, len(data), BLOCK) if data[i : i + 4] != bytes(4))
         return path != logs[-1] or not last <= at < last + BLOCK
