@@ -58,6 +58,11 @@ class StartingPoint:
         newest = max([self.base, *(x.number for x in self.chain)])
         return next((h.hole for beat, h in self.holes.items() if beat > newest), None)
 
+    def holes_above(self) -> dict[int, Hole]:
+        """The holes that a replay has to pass, by the beat behind each."""
+        return {beat: found.hole for beat, found in self.holes.items()
+                if not found.hole.is_below(self.base)}  # fmt: skip
+
     def ranges(self) -> list[tuple[int, int]]:
         """`after` and `before` of each hole."""
         found = [(x.after, x.number) for x in self.chain if x.after is not None]

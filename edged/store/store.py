@@ -183,10 +183,7 @@ class Store:
             disk, self._log, spool, self._index, self._snapshots, self.gaps, self._salvage
         )
         self._spool = spool
-        if self.gaps.damaged:
-            lost = "the record of earlier gaps"
-            self._salvage.add(f"{self._path}/gaps", 0, -1, "gaps", "damaged", lost)
-            self.gaps.write()
+        self._waiting.renew_gaps(f"{self._path}/gaps")
         self._recover()
 
     def _create(self, known: str) -> int:
@@ -224,9 +221,7 @@ class Store:
         start, self._start_at = self._start_at, None
         assert start is not None
         replay, self._replay = self._replay, []
-        holes = {beat: found.hole for beat, found in start.holes.items()
-                 if not found.hole.is_below(start.base)}  # fmt: skip
-        return Recovery(start.snapshot, self._read_back(replay, holes), start.end)
+        return Recovery(start.snapshot, self._read_back(replay, start.holes_above()), start.end)
 
     def _read_back(self, replay: list[Linked], holes: Mapping[int, Hole]) -> Iterator[BeatRecord]:
         for x in replay:
@@ -421,8 +416,7 @@ class Store:
             self._waiting.check(stream, partition)  # where it is full, the next call finds it again
 
     def check_pages(self) -> None:
-        """Read all unacked pages, and set aside as lost those whose bytes are damaged.  Raises
-        StoreFull."""
+        """Read all unacked pages, and set the damaged ones aside as lost.  Raises StoreFull."""
         with self._latching("reading the unacked pages"):
             self._waiting.check_all()
 

@@ -99,6 +99,12 @@ class WaitingPages:
                 if not self._is_whole(place):
                     self.set_aside(place)
 
+    def renew_gaps(self, path: str) -> None:
+        """Write the file of gaps again if it is damaged."""
+        if self.gaps.damaged:
+            self.salvage.add(path, 0, -1, "gaps", "damaged", "the record of earlier gaps")
+            self.gaps.write()
+
     def drop_known(self) -> None:
         """Drop the pages that were set aside before: a gap has them, and their bytes are damaged.
         The table of their file still names them."""
