@@ -146,9 +146,13 @@ class SegmentLog:
 
     # -- append --------------------------------------------------------------------------------
 
+    def rolls(self, length: int) -> bool:
+        """Whether a record of `length` begins a segment."""
+        return not (self._active and self.segments[-1].end + length <= self.segments[-1].size)
+
     def growth(self, length: int) -> int:
         """Bytes of new disk space that appending a record of `length` needs."""
-        if self._active and self.segments[-1].end + length <= self.segments[-1].size:
+        if not self.rolls(length):
             return 0
         size = max(self._segment_bytes, ALIGN + length)
         return 0 if self._spares and size == self._segment_bytes else size

@@ -290,7 +290,7 @@ class Store:
         """Append a record.  If the log has to grow, room for a snapshot must remain; on the disk
         also room for the copy of the log's end that a restart may make.  Raises StoreFull."""
         growth, snapshot = self._log.growth(record.length), self._snapshots.next_bytes
-        if growth == 0:
+        if not self._log.rolls(record.length):
             return self._log.append(record, sync)
         if self._bytes_max is not None and self.bytes_used + growth + snapshot > self._bytes_max:
             raise StoreFull(
@@ -299,13 +299,13 @@ class Store:
                 "take a snapshot, wait until pages are acked, or raise the limit"
             )
         free, least = self._disk.free(self._path), ALIGN + record.length
-        if least + max(least, snapshot) > free:
+        if growth and least + max(least, snapshot) > free:
             raise StoreFull(
                 f"{self._path}: {free} bytes are free on its disk, {least} more for the log and "
-                f"{max(least, snapshot)} to spare are needed; free some, or wait until pages are "
-                "acked"
+                f"{max(least, snapshot)} to spare are needed; free some, or wait for acks"
             )
-        return self._log.append(record, sync, small=growth + max(growth, snapshot) > free)
+        small = growth > 0 and growth + max(growth, snapshot) > free
+        return self._log.append(record, sync, small=small)
 
     def snapshot(
         self, beat: int, facts: bytes, arrays: Mapping[str, Array], *, barrier: bool = False
