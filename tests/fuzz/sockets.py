@@ -1,10 +1,12 @@
 """A share of the inputs over real sockets: the TCP source and the control door, each with its own
-loop, beside a healthy client whose answers time the longest pause of the loop."""
+loop, and the doors of `tests.fuzz.http_sockets`, beside a healthy client whose answers time the
+longest pause of the loop."""
 
 from __future__ import annotations
 
 import contextlib
 import random
+import select
 import socket
 import tempfile
 import threading
@@ -16,18 +18,20 @@ from edged.control.door import Door, ask
 from edged.events.log import Events, LineLog
 from edged.job.plan import parse_job
 from edged.platform.clock import SystemClock
+from tests.fuzz import http_sockets
 from tests.fuzz.campaign import PAUSE_S_MAX, Outcome, _memory
 from tests.fuzz.doors import DOORS as PARSERS
+from tests.fuzz.http_sockets import Opened
 from tests.fuzz.mutations import mutated
 from tests.sources.tcp_rig import Rig, dial, messages, rows
 
-Ping = Callable[[], None]
+PATIENCE_S = 0.5
 EVERY = 20
 """Hostile inputs between two pings."""
 
 
 @contextlib.contextmanager
-def _tcp(outcome: Outcome) -> Iterator[tuple[Callable[[], socket.socket], bytes, Ping]]:
+def _tcp(outcome: Outcome) -> Iterator[Opened]:
     with Rig() as rig, dial(rig) as healthy:
         healthy.sendall(messages([rows(0, 1)]))
         more = messages([rows(1, 1)])[len(messages([])) :]
@@ -40,11 +44,12 @@ def _tcp(outcome: Outcome) -> Iterator[tuple[Callable[[], socket.socket], bytes,
             healthy.sendall(more)
             rig.until(lambda: rig.counter("messages") > before)
 
-        yield lambda: dial(rig), messages([]), ping
+        greeted = outcome.door == "batch.socket"
+        yield lambda: dial(rig), lambda *given: greeted * messages([]) + given[-1], ping
 
 
 @contextlib.contextmanager
-def _control(outcome: Outcome) -> Iterator[tuple[Callable[[], socket.socket], bytes, Ping]]:
+def _control(outcome: Outcome) -> Iterator[Opened]:
     clock = SystemClock()
     events = Events(clock, LineLog(lambda *_: None))
 
@@ -70,7 +75,7 @@ def _control(outcome: Outcome) -> Iterator[tuple[Callable[[], socket.socket], by
             return peer
 
         try:
-            yield connect, b"", lambda: ask(path, "ping", timeout_s=120)
+            yield connect, lambda *given: given[-1], lambda: ask(path, "ping", timeout_s=120)
         finally:
             over.set()
             thread.join()
@@ -85,6 +90,8 @@ DOORS = {
     "schema.socket": (_tcp, "schema"),
     "batch.socket": (_tcp, "batch"),
     "control.socket": (_control, "control"),
+    "collector.socket": (http_sockets.collector, "collector"),
+    "ingest.socket": (http_sockets.ingest, "ingest"),
 }
 
 
@@ -93,12 +100,15 @@ def run(door: str, count: int, seed: int = 1, cpu_s: float = float("inf")) -> Ou
     opens, parser = DOORS[door]
     outcome, corpora = Outcome(door, seed=seed), PARSERS[parser]().corpora
     rng, began = random.Random(f"{door} {seed}"), time.process_time()
-    with opens(outcome) as (connect, before, ping):
+    with opens(outcome) as (connect, frame, ping):
         ping()
         memory = _memory()
         while outcome.inputs < count and time.process_time() - began < cpu_s:
-            data = mutated(rng, corpora[rng.choice(list(corpora))])
-            _send(connect, (before if parser == "batch" else b"") + data)
+            tag = rng.choice(list(corpora))
+            data = frame(rng, tag, mutated(rng, corpora[tag]))
+            if _send(connect, data).startswith(b"HTTP/1.1 500"):
+                find = {"seed": str(seed), "tag": tag, "input": data[:4096].hex()}
+                outcome.finds.append(find | {"what": "an answer with status 500"})
             outcome.inputs += 1
             if outcome.inputs % EVERY == 0:
                 start_s = time.monotonic()
@@ -113,10 +123,17 @@ def run(door: str, count: int, seed: int = 1, cpu_s: float = float("inf")) -> Ou
     return outcome
 
 
-def _send(connect: Callable[[], socket.socket], data: bytes) -> None:
-    """Send, close the sending end, and read the answer to its end."""
+def _send(connect: Callable[[], socket.socket], data: bytes) -> bytes:
+    """Send, close the sending end, and read the answer to its end; returns its first bytes.
+
+    A server of HTTP drops a request whose sender closes: it has PATIENCE_S to answer first.
+    """
+    first = b""
     with connect() as peer, contextlib.suppress(ConnectionError, BrokenPipeError):
         peer.sendall(data)
+        if b" HTTP/1.1\r\nHost: " in data:
+            select.select([peer], [], [], PATIENCE_S)
         peer.shutdown(socket.SHUT_WR)
-        while peer.recv(1 << 16):
-            pass
+        while part := peer.recv(1 << 16):
+            first = first or part
+    return first

@@ -14,7 +14,14 @@ def test_mutated_inputs_find_nothing_at(door):
     assert run(door, 500).finds == []
 
 
-@pytest.mark.parametrize("door", sockets.DOORS)
+SOCKETS = [
+    pytest.param(door, marks=[pytest.mark.whole] * (door == "ingest.socket"))
+    for door in sockets.DOORS
+]
+"""Daemon and API cost seconds of CPU time."""
+
+
+@pytest.mark.parametrize("door", SOCKETS)
 def test_mutated_inputs_over_a_socket_find_nothing_at(door):
     assert sockets.run(door, 40).finds == []
 
