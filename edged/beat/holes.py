@@ -76,6 +76,8 @@ class HoleReplay:
         """Where each job was when nothing was open or staged."""
         self._hole: Hole | None = None
         """The last hole."""
+        self.passed = False
+        """Whether state was lost: replayed pages may differ from the log's."""
         self._beat = self._wall_us = 0
         self.gaps: list[Gap] = []
         """Batches that were acknowledged and may be lost."""
@@ -88,6 +90,11 @@ class HoleReplay:
             if not any(sink.open_rows() for sink in job.sinks.values()) and not job.staged():
                 self._clean[job.plan.name] = positions(job)
 
+    def distrust(self, job: JobRuntime) -> None:
+        """Go on with a job of whose state the snapshot has lost a part."""
+        self.passed = True
+        self._lead_astray(job, "a part of its state is lost")
+
     def reached(self, part: RecordPart) -> None:
         """Note a record that was replayed as usual."""
         self._beat, self._wall_us = part.number, part.facts.wall_us
@@ -98,7 +105,7 @@ class HoleReplay:
 
     def pass_hole(self, hole: Hole) -> None:
         """Go on behind a hole."""
-        self._hole = hole
+        self._hole, self.passed = hole, True
         for job in self._registry.list:
             self._lead_astray(job, hole.text or "the state before it is lost")
             self._number(job, hole)
@@ -147,11 +154,6 @@ class HoleReplay:
                     self._number(job, self._hole)
                     lose_positions(job)
 
-    @property
-    def passed(self) -> bool:
-        """Whether there was a hole: replayed pages may differ from the log's."""
-        return self._hole is not None
-
     def finish(self) -> list[Gap]:
         """The gaps of all jobs at the end of the log."""
         for name in list(self._astray):
@@ -195,7 +197,7 @@ class HoleReplay:
     def _restore(self, job: JobRuntime, facts: JobFacts, arrays: Arrays) -> None:
         """Restore staging and watermarks as `JobRuntime.replay`, with what is there."""
         waits = self._astray[job.plan.name].staged if job.plan.name in self._astray else {}
-        facts.processed = None if self._hole is not None else facts.processed
+        facts.processed = None if self.passed else facts.processed
         for name, f in facts.streams.items():
             s = job.streams[name]
             producers = s.staging.producers

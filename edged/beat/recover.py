@@ -157,6 +157,9 @@ class _Recoverer:
             self._take_back(ShelvedJob.from_json(given))
         if self._careful:
             self._holes.loaded()
+            for job in registry.list:
+                if self._losses.missing_parts(snapshot, job.plan.name):
+                    self._holes.distrust(job)
 
     def replay(self, record: BeatRecord) -> None:
         """Replay a record: its change, or its beat without the parts of shelved jobs."""
@@ -173,7 +176,7 @@ class _Recoverer:
             else:
                 self._change(part, facts.change)
             return
-        if self._holes.passed or record.lost:
+        if self._holes.passed or record.lost or (self._careful and not registry.shelved):
             part.logged |= bool(part.inputs)
             for shelved in registry.shelved.values():
                 shelved.take_pages(record.pages)

@@ -92,7 +92,7 @@ class Spool:
                 return None
             pages = unpack_pages(memoryview(table), 0, count, start)
             if pages and pages[-1].offset + pages[-1].length > size:
-                pages = tuple(p for p in pages if p.offset + p.length <= size)
+                return None
             self._files[path] = SpoolFile(path, size)
             return pages
         finally:
@@ -107,7 +107,7 @@ class Spool:
         finally:
             file.close()
         found = list({page.key: page for page in found}.values())
-        problem, kind = "its table is damaged, or belongs to another store", "spool file"
+        problem, kind = "damaged, cut off, or of another store", "spool file"
         if not found:
             salvage.move(path, kind, problem, "its pages")
             return None

@@ -9,7 +9,7 @@ Which snapshot is the base, in this order:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from edged.pages.header import HEADER_BYTES
@@ -93,6 +93,23 @@ def find_start(
     _report_log(start, salvage)
     _report_snapshots(start, snapshots, salvage)
     return start
+
+
+def check_numbers(
+    start: StartingPoint,
+    hint: Mapping[Route, int],
+    newest: Mapping[Route, int],
+    salvage: Salvage,
+) -> None:
+    """Add a hole at the end where pages existed (`hint`) that are beyond all that were found: the
+    end of the log is gone, with nothing in it that could prove so."""
+    gone = sorted(route for route, seq in hint.items() if seq > newest.get(route, 0))
+    if gone and not start.holes:
+        reached = max([start.base, *(x.number for x in start.chain)])
+        text = "the last pages are gone, with the end of the log or a file of the spool"
+        start.holes[reached + 1] = LogHole(Hole(reached, reached + 1, text=text), [])
+        lost = "; ".join(f"{s}/{p}: pages up to {hint[s, p]}" for s, p in gone)
+        salvage.note("log", 0, 0, "log", text, lost, "")
 
 
 def _link(start: StartingPoint) -> None:

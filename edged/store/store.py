@@ -59,7 +59,7 @@ from edged.store.shelf_files import ShelfFiles, ShelfKey
 from edged.store.snapshot_files import SnapshotFiles, SnapshotTask
 from edged.store.snapshots import Array, Snapshot
 from edged.store.spool import Spool, SpoolFile
-from edged.store.starting_point import StartingPoint, find_start
+from edged.store.starting_point import StartingPoint, check_numbers, find_start
 from edged.store.waiting_pages import WaitingPages
 
 SEGMENT_BYTES = 64 << 20
@@ -209,6 +209,7 @@ class Store:
         self._log.snapshots = start.base + 1 if start.snapshot else 0
         self._replay = adoption.take_log(start)
         self.log_bytes_since_snapshot = sum(x.entry.header.length for x in self._replay)
+        check_numbers(start, self._hint, self._index.newest(), salvage)
         self._start_at = start
         self._waiting.drop_known()
 

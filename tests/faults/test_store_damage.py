@@ -121,7 +121,7 @@ def test_salvage_of_a_bit_before_the_last_record_and_none_in_the_last_one():
         data[at] ^= 1 << rng.randrange(8)
         twin.put(LOG, data)
         found, holes, texts = salvaged(twin)
-        assert all("log/0000000000000001.log, offset" in text for text in texts)
+        assert all(text.startswith("log") and "offset" in text for text in texts)
         if at < 64:
             assert (found, holes, len(texts)) == ([1, 2, 3], [], 1), "the header costs nothing"
         elif at < ALIGN:
@@ -134,7 +134,8 @@ def test_salvage_of_a_bit_before_the_last_record_and_none_in_the_last_one():
             )  # fmt: skip
             kinds.add((hurt, bool(holes)))
         else:
-            assert (found, holes, texts) == ([1, 2], [], []), "the torn tail"
+            assert (found, holes) == ([1, 2], [(2, 3)]), "a torn tail, but acks knows its page"
+            assert "curve/1: pages up to 3" in texts[0]
     assert kinds == {(1, True), (1, False), (2, True), (2, False)}, "a damaged page costs no beat"
 
 
