@@ -198,11 +198,8 @@ class Store:
         return epoch
 
     def _recover(self) -> None:
-        segment_bytes = self._segment_bytes
-        epoch, salvage = self.device_epoch, self._salvage
-        start = find_start(
-            self._log.scan(), self._snapshots, self._disk, epoch, segment_bytes, salvage
-        )
+        epoch, salvage, size = self.device_epoch, self._salvage, self._segment_bytes
+        start = find_start(self._log.scan(), self._snapshots, self._disk, epoch, size, salvage)
         adoption = Adoption(self._disk, self._log, self._spool, self._index, salvage)
         adoption.take_spool()
         self._shelf.scan()
