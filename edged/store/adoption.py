@@ -54,7 +54,8 @@ class Adoption:
             self._add_carved(start.holes[start.end.before], kept)
         proven = max([0, *(x.entry.header.lineage.durable for x in chain)])
         last = tail[0].entry.header.lineage.previous if tail else 0
-        last = certain[-1].number if certain else last
+        if certain and not (tail and tail[0].after is not None):
+            last = certain[-1].number  # else the copy goes on naming what is lost before it
         self.log.adopt([kept[n] for n in sorted(kept)], last, min(last, proven))
         for i, x in enumerate(tail):
             again = Encoded(self.log.read(x.segment, x.entry))
