@@ -52,6 +52,11 @@ class Adoption:
             self._add(x.segment, x.entry)
         if start.end is not None:
             self._add_carved(start.holes[start.end.before], kept)
+        for part in start.scanned:
+            if part.broken is not None:  # it stays until a snapshot, so that the loss stays known
+                segment, region = part.segment, part.regions[-1]
+                kept[segment.number] = segment
+                segment.end, segment.last = region.end, max(segment.last, region.before - 1)
         proven = max([0, *(x.entry.header.lineage.durable for x in chain)])
         last = tail[0].entry.header.lineage.previous if tail else 0
         if certain and not (tail and tail[0].after is not None):

@@ -60,6 +60,7 @@ class Stored:
             found = examine(PLACE, disk.after_kill(), segment_bytes=self.segment_bytes).findings
             if promised and not found:
                 wrong.append("check finds nothing")
+            Store.open(PLACE, disk, segment_bytes=self.segment_bytes).close()  # interrupted
             with Store.open(PLACE, disk, segment_bytes=self.segment_bytes) as store:
                 self._judge(disk, store, verdict, promised, wrong)
         except StoreError as problem:
