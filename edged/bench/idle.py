@@ -109,7 +109,7 @@ def command(seconds: float, warm: float, path: Path | None) -> None:
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(result, indent=1) + "\n")
-    aims = {"cpu_percent": "< 1", "context_switches_per_s": "< 30", "rss_mb": "< 250"}
+    aims = {"cpu_percent": "< 0.5", "context_switches_per_s": "< 10", "rss_mb": "< 180"}
     for key, value in result.items():
         if key != "machine":
             aim = f"   (aim {aims[key]})" if key in aims else ""

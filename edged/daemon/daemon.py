@@ -44,6 +44,7 @@ from edged.job.plan import JobPlan, load_kinds
 from edged.placement.profile import load_profile
 from edged.platform.clock import Clock, SystemClock
 from edged.platform.event_loop import EventLoop
+from edged.platform.memory import release_code
 from edged.plugin.installed import failures
 from edged.sinks.base import SinkContext
 from edged.sources.base import Source
@@ -116,6 +117,7 @@ class Daemon:
                 parts.energy.start()
             if self.centre is not None:
                 self.centre.start()
+            release_code()
             parts.service.ready(parts.event_loop, self._describe)
             if self.centre is not None:
                 parts.heart.run(self.centre.reporter.on_beat)
