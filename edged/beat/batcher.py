@@ -9,6 +9,12 @@ The batcher makes that wait as long as the promises allow, because long waits pe
                                         found more than half full, and grows back when they
                                         were less than a quarter full
 
+The margin covers how late wakes come, the expected commit how long it takes from a race to durable
+results: each has the 99th percentile of the last beats in it (`SlidingQuantile`).  A single
+outlier, such as a process that was stopped for half a second, says nothing about the next beat and
+is left out.  What recurs is in the percentile, up to a share of the latency: covering more would
+cost many beats for the few that are late.
+
 A limit on the rows of one beat keeps a race under about half the latency.  Rows beyond the limit
 are raced in the next beat, at once.  A backlog therefore drains with all capacity that the load
 leaves.
@@ -26,7 +32,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from edged.beat.sliding_quantile import SlidingQuantile
+
 MARGIN_US_MIN = 2_000
+COVERED_SHARE = 4
+"""At most the latency / COVERED_SHARE is spent on late wakes, and as much on slow commits."""
 FILL_HIGH = 0.5
 FILL_LOW = 0.25
 """Between the two the wait does not change, so that a fast sender sees a steady rhythm."""
@@ -66,10 +76,13 @@ class Batcher:
 
     def __init__(self, latency_us: int, ack_within_us: int) -> None:
         self.fill_us = 0.0
+        self._lateness, self._commits = SlidingQuantile(), SlidingQuantile()
         self.promise(latency_us, ack_within_us)
         self.race_us = 0.0
         """Expected time of ingest, operators and sealing together."""
         self.commit_us = 0.0
+        """Expected time from the end of a race to durable results."""
+        self._commit_peak_us = 0.0
         self.row_us = 0.0
         self._wait_share, self._planned_us, self._not_before_us = 1.0, 0.0, 0
 
@@ -77,8 +90,8 @@ class Batcher:
         """Set the promises; learned costs are kept."""
         self.latency_us = latency_us
         self.ack_within_us = min(ack_within_us, latency_us)
-        self.margin_us = max(MARGIN_US_MIN, latency_us // 50)
         self.fill_us = float(latency_us)
+        self._set_margin()
 
     def steer(self, wait_share: float, race_us: float, not_before_us: int) -> None:
         """Set the governor's adjustments of the wait; (1, 0, 0) has no effect."""
@@ -99,9 +112,25 @@ class Batcher:
             grown = self.fill_us * (2.0 if beat.fill < FILL_LOW / 4 else 1.25)
             self.fill_us = min(float(self.latency_us), max(FILL_US_MIN, grown))
 
+    def woke(self, late_us: int) -> None:
+        """Learn how long after its time a wake came; negative where it came before."""
+        self._lateness.add(max(0, late_us))
+        self._set_margin()
+
     def committed(self, commit_us: int) -> None:
-        """Learn the time of a commit."""
-        self.commit_us = max(float(commit_us), 0.9 * self.commit_us + 0.1 * commit_us)
+        """Learn the time from the end of a race to durable results; the commit thread's call."""
+        self._commits.add(commit_us)
+        peak = max(float(commit_us), 0.9 * self._commit_peak_us + 0.1 * commit_us)
+        self._commit_peak_us = peak
+        self.commit_us = max(peak, float(self._covered(self._commits)))
+
+    def _covered(self, observed: SlidingQuantile) -> int:
+        return min(observed.value, self.latency_us // COVERED_SHARE)
+
+    def _set_margin(self) -> None:
+        """Half of the least margin is left beside the lateness that is expected."""
+        least_us = max(MARGIN_US_MIN, self.latency_us // 50)
+        self.margin_us = max(least_us, self._covered(self._lateness) + least_us // 2)
 
     def wake(self, oldest_us: int, first_us: int, unraced_us: int | None = None) -> Wake:
         """When to wake for tuples that may have arrived at `oldest_us` and were seen at `first_us`.

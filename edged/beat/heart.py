@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from edged.beat.batcher import Batcher, BeatCosts
+from edged.beat.beat_plan import BeatPlan
 from edged.beat.changes import ChangeRequest, CheckRequest, JobChanges, JobHost
 from edged.beat.committer import Commit, Committed, Committer
 from edged.beat.crash_counter import CrashCounter
@@ -47,22 +47,6 @@ REST_US, REST_SHARE = 10_000, 20
 """A wait between beats of at least REST_US, and of the latency promise / REST_SHARE, is a rest."""
 CRASHES_MAX = 5
 """Processes that may die in races before the input that kills them is set aside."""
-
-
-@dataclass(slots=True)
-class BeatPlan:
-    """What one beat is to do."""
-
-    oldest_us: int
-    """Arrival (monotonic) of the oldest rows that it may find."""
-    race: bool
-    """Whether to run the jobs, or only to commit what has arrived."""
-    rows_max: int | None = None
-    """Rows that the governor admits; None: all."""
-    last: bool = False
-    """Whether this is the last beat, which seals every page."""
-    seal: JobRuntime | None = None
-    """A job whose pages are all sealed in this beat."""
 
 
 class Heart:
@@ -295,6 +279,8 @@ class Heart:
             now = self._clock.monotonic_us()
             wake = self.batcher.wake(oldest, now, self._pending.since_us())
             self._event_loop.until(wake.at_us, self._interrupted)
+            if wake.at_us > now and not self._interrupted():
+                self.batcher.woke(self._clock.monotonic_us() - wake.at_us)
             race = wake.race
         rows_max = None
         if race:
@@ -493,7 +479,7 @@ class Heart:
         times.sealed_us = self._clock.monotonic_us()
 
         def on_durable(committed: Committed) -> None:
-            self.batcher.committed(committed.durable_us - committed.started_us)
+            self.batcher.committed(committed.durable_us - times.raced_us)
             self._stats.durable(times, committed)
 
         commit.on_durable = on_durable

@@ -148,7 +148,8 @@ class Stats:
                 self._observe(times, commit, stages)
             if self._trace is not None:
                 wall = self._clock.wall_us() - self._clock.monotonic_us()
-                row = {**asdict(times), "durable_wall_us": commit.durable_us + wall}
+                row = {**asdict(times), "durable_us": commit.durable_us}
+                row["durable_wall_us"] = commit.durable_us + wall
                 row |= {"stages": stages, "pages": commit.pages}
                 try:
                     self._trace.write(json.dumps(row) + "\n")

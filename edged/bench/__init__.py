@@ -5,6 +5,7 @@
     fleet   a collector's CPU time, latency and gaps with up to 10 000 devices
     idle    CPU time, wakeups and memory of an almost idle daemon
     join    the join family in steady state, compared with each other and with the roofline
+    promise beats that miss their latency promise, by promise and load
     spark   Spark reading pages, compared with Spark reading Parquet
 
     rig     starts and measures the processes        load    the load generator, a process

@@ -6,7 +6,7 @@ import click
 
 from edged.cli._group import Lazy
 
-_NAMES = ("durability", "e2e", "energy", "fleet", "idle", "join", "soak", "spark")
+_NAMES = ("durability", "e2e", "energy", "fleet", "idle", "join", "promise", "soak", "spark")
 
 
 class _Benchmarks(Lazy):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import random
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -144,3 +147,97 @@ def test_the_governors_delay_precedes_the_ack_promise_too():
     b = Batcher(10 * SECOND, SECOND // 2)
     b.steer(1.0, 0.0, 3 * SECOND)
     assert b.wake(0, 0).at_us == 3 * SECOND and b.wake(0, 0).race
+
+
+class Twin:
+    """The waits of the batcher by their definition: it keeps all that it has seen."""
+
+    def __init__(self, latency_us):
+        self.latency_us, self.late, self.legs = latency_us, [], []
+        self.race_us = self.leg_us = 0.0
+
+    def wake_at(self, oldest_us):
+        least = max(2_000, self.latency_us // 50)
+        margin = max(least, self.covered(self.late) + least // 2)
+        leg_us = max(self.leg_us, self.covered(self.legs))
+        return oldest_us + self.latency_us - int(self.race_us + leg_us) - margin
+
+    def covered(self, seen):
+        last = sorted(seen[-200:])
+        rank = len(last) - 1 - max(1, len(last) // 100)
+        return min(last[rank] if rank >= 0 else 0, self.latency_us // 4)
+
+    def observe(self, late_us, race_us, leg_us):
+        self.late.append(max(0, late_us))
+        self.legs.append(leg_us)
+        self.race_us = max(race_us, 0.9 * self.race_us + 0.1 * race_us)
+        self.leg_us = max(leg_us, 0.9 * self.leg_us + 0.1 * leg_us)
+
+
+def beats(batcher, drawn, twin=None):
+    """Simulate beats on a stream without a pause; yields the time from arrival to durable of each.
+    `drawn` are the lateness of its wake, the time of its race, and that from there to durable."""
+    for late_us, race_us, leg_us in drawn:
+        wake = batcher.wake(0, 0)
+        if twin is not None:
+            assert wake.at_us == max(0, twin.wake_at(0))
+            twin.observe(late_us, race_us, leg_us)
+        yield max(0, wake.at_us + late_us) + race_us + leg_us
+        batcher.woke(late_us)
+        batcher.learn(BeatCosts(1000, 0, race_us, 0.0))
+        batcher.committed(leg_us)
+
+
+@given(
+    st.sampled_from([50_000, 250_000, SECOND]),
+    st.lists(
+        st.tuples(st.integers(-1_000, 40_000), st.integers(10, 9_000), st.integers(10, 90_000)),
+        max_size=450,
+    ),
+)
+def test_waits_are_those_of_a_twin_that_keeps_all_it_has_seen(latency_us, drawn):
+    took = list(beats(Batcher(latency_us, latency_us), drawn, Twin(latency_us)))
+    assert len(took) == len(drawn)
+
+
+def draws(count, late_us, leg_us, seed=1):
+    """Beats with exponential lateness and legs, of these means, and a race of about 1 ms."""
+    r = random.Random(seed)
+    return [
+        (int(r.expovariate(1 / late_us)), int(r.gauss(1_000, 50)), int(r.expovariate(1 / leg_us)))
+        for _ in range(count)
+    ]
+
+
+@pytest.mark.parametrize("latency_us", [50_000, 250_000, SECOND])
+def test_late_wakes_and_slow_commits_that_recur_leave_few_beats_late(latency_us):
+    batcher = Batcher(latency_us, latency_us)
+    took = list(beats(batcher, draws(4_000, 1_500, 1_500)))[400:]
+    late = sum(us > latency_us for us in took)
+    assert late <= len(took) // 100
+    assert sum(took) / len(took) > 0.75 * latency_us, "the waits stay long"
+
+
+def test_on_a_quiet_machine_the_margin_is_the_least_one():
+    batcher = Batcher(SECOND, SECOND)
+    list(beats(batcher, draws(1_000, 500, 500)))
+    assert batcher.margin_us == SECOND // 50
+
+
+def test_one_hiccup_leaves_the_margin_and_holds_the_waits_up_for_a_few_beats_only():
+    batcher = Batcher(SECOND, SECOND)
+    list(beats(batcher, draws(50, 500, 500)))
+    margin_us, wake_us = batcher.margin_us, batcher.wake(0, 0).at_us
+    list(beats(batcher, [(500_000, 1_000, 500_000)]))
+    assert batcher.margin_us == margin_us
+    assert all(us <= SECOND for us in beats(batcher, draws(45, 500, 500, seed=2)))
+    assert batcher.wake(0, 0).at_us > 0.98 * wake_us
+
+
+def test_the_margin_never_exceeds_a_share_of_the_latency():
+    batcher = Batcher(SECOND, SECOND)
+    for _ in range(300):
+        batcher.woke(5 * SECOND)
+    assert batcher.margin_us == SECOND // 4 + SECOND // 100
+    batcher.promise(50_000, 50_000)
+    assert batcher.margin_us == 50_000 // 4 + 1_000
