@@ -9,8 +9,8 @@ The batcher makes that wait as long as the promises allow, because long waits pe
                                         found more than half full, and grows back when they
                                         were less than a quarter full
 
-The margin covers how late wakes come, the expected commit how long it takes from a race to durable
-results: each has the 99th percentile of the last beats in it (`SlidingQuantile`).  A single
+The margin covers how late wakes come, the expected commit how long sealed pages take to be
+durable: each has the 99th percentile of the last beats in it (`SlidingQuantile`).  A single
 outlier, such as a process that was stopped for half a second, says nothing about the next beat and
 is left out.  What recurs is in the percentile, up to a share of the latency: covering more would
 cost many beats for the few that are late.
@@ -81,7 +81,7 @@ class Batcher:
         self.race_us = 0.0
         """Expected time of ingest, operators and sealing together."""
         self.commit_us = 0.0
-        """Expected time from the end of a race to durable results."""
+        """Expected time from sealed pages to durable ones."""
         self._commit_peak_us = 0.0
         self.row_us = 0.0
         self._wait_share, self._planned_us, self._not_before_us = 1.0, 0.0, 0
@@ -118,7 +118,11 @@ class Batcher:
         self._set_margin()
 
     def committed(self, commit_us: int) -> None:
-        """Learn the time from the end of a race to durable results; the commit thread's call."""
+        """Learn the time from sealed pages to durable ones; the commit thread's call.
+
+        The wait for the previous commit is no part of it: it grows with the number of beats, which
+        a longer expected time raises.
+        """
         self._commits.add(commit_us)
         peak = max(float(commit_us), 0.9 * self._commit_peak_us + 0.1 * commit_us)
         self._commit_peak_us = peak

@@ -479,7 +479,7 @@ class Heart:
         times.sealed_us = self._clock.monotonic_us()
 
         def on_durable(committed: Committed) -> None:
-            self.batcher.committed(committed.durable_us - times.raced_us)
+            self.batcher.committed(committed.durable_us - times.sealed_us)
             self._stats.durable(times, committed)
 
         commit.on_durable = on_durable

@@ -18,6 +18,7 @@ from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from functools import lru_cache
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,10 @@ LANDED_US = tuple(n * _MS for n in (10, 20, 50, 100, 200, 500)) + tuple(
     n * _S for n in (1, 2, 5, 10, 60, 600, 3600, 86400)
 )
 """Bounds for the time from a durable page to the centre's ack: 10 ms to a day."""
+AROUND_PERCENT = (90, 95, 100, 102, 105, 110, 125)
+"""Bounds around a job's latency promise, in percent of it: how nearly it is kept or missed."""
+RECENT_US, RECENT_BEATS_MAX = 60 * _S, 8192
+"""The latencies that the percentiles are of; see `Stats.snapshot`."""
 ROWS = tuple(4**n for n in range(14))
 """Bounds for the rows of a beat: 1 to 67 million."""
 LEGS = {
@@ -56,6 +61,15 @@ ENDED_JOBS_MAX = 64
 """Ended jobs whose latencies are kept: a job of such a name goes on from them."""
 LATE_IDLE_US, SATURATED_IDLE_US = 300 * _S, 10 * _S
 """Time without a beat after which results are no longer late, and the input no longer too much."""
+
+
+@lru_cache(maxsize=64)
+def job_bounds(promise_us: int) -> tuple[int, ...]:
+    """Bounds for a job's latency: those of every wait, and AROUND_PERCENT of the promise.  The
+    promise is one of them, so that the number of beats that broke it is exact since the job
+    promises it."""
+    around = {max(1, promise_us * percent // 100) for percent in AROUND_PERCENT}
+    return tuple(sorted({*WAIT_US, *around}))
 
 
 class BucketCounts:
@@ -115,7 +129,8 @@ class Stats:
         self._clock, self._publisher = clock, publisher
         self._lock = threading.Lock()
         self._trace = trace.open("a", buffering=1 << 16) if trace else None
-        self._latency_us: deque[int] = deque(maxlen=1024)
+        self._recent: deque[tuple[int, int]] = deque(maxlen=RECENT_BEATS_MAX)
+        """Latencies (µs) of the last beats, each after the time until which it is recent."""
         self.beats = 0
         self.rows = 0
         self.pages = 0
@@ -126,8 +141,7 @@ class Stats:
         self.batch_rows = BucketCounts(ROWS)
         self._late, self._saturated = Hysteresis(LATE_IDLE_US), Hysteresis(SATURATED_IDLE_US)
         self.jobs: dict[str, BucketCounts] = {}
-        """By job, latency from a row's arrival to durable results.  The promise is one of the
-        bounds, so that the number of beats that broke it is exact since the job promises it."""
+        """By job, latency from a row's arrival to durable results (`job_bounds`)."""
 
     def durable(self, times: BeatTimes, commit: Committed) -> None:
         """Count a beat that is durable and acked."""
@@ -163,15 +177,20 @@ class Stats:
                 self.legs["durable_to_landed"].add(us)
 
     def snapshot(self) -> dict[str, Any]:
-        """Beats, rows, pages, stage times in µs, latency from arrival to durable results (None
-        before the first row), and the states of lateness and saturation."""
+        """Beats, rows, pages, stage times in µs, latency from arrival to durable results, and the
+        states of lateness and saturation.
+
+        The latency is of the last minute, of the last RECENT_BEATS_MAX beats at most; None without
+        rows in it.  A beat whose jobs promise more than half a minute counts for twice that time.
+        """
         now_us = self._clock.monotonic_us()
         with self._lock:
             if self._late.settle(now_us):
                 self._publisher.latency_promise_kept()
             if self._saturated.settle(now_us):
                 self._publisher.saturation_ended()
-            latency = np.array(self._latency_us, np.int64) / 1000
+            recent = [us for until_us, us in self._recent if until_us > now_us]
+            latency = np.array(recent, np.int64) / 1000
             p50 = p99 = None
             if latency.size:
                 p50, p99 = np.percentile(latency, [50, 99]).round(3).tolist()
@@ -213,7 +232,8 @@ class Stats:
 
     def _observe(self, times: BeatTimes, commit: Committed, stages: dict[str, int]) -> None:
         latency_us = commit.durable_us - times.oldest_us
-        self._latency_us.append(latency_us)
+        recent_us = max(RECENT_US, 2 * max(times.jobs.values(), default=0))
+        self._recent.append((commit.durable_us + recent_us, latency_us))
         for name, us in stages.items():
             if name in self.legs:
                 self.legs[name].add(us)
@@ -221,10 +241,10 @@ class Stats:
         self.legs["arrival_to_durable"].add(latency_us)
         self.batch_rows.add(times.rows_taken)
         for job, promise_us in times.jobs.items():
-            histogram = self.jobs.get(job)
-            if histogram is None or promise_us not in histogram.bounds:
+            histogram, bounds = self.jobs.get(job), job_bounds(promise_us)
+            if histogram is None or histogram.bounds != bounds:
                 old = histogram or BucketCounts(WAIT_US)
-                histogram = self.jobs[job] = old.rebound(sorted({*WAIT_US, promise_us}))
+                histogram = self.jobs[job] = old.rebound(bounds)
             histogram.add(latency_us)
         late = any(latency_us > us for us in times.jobs.values())
         if self._late.observe(commit.durable_us, late):

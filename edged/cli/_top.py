@@ -62,7 +62,7 @@ class LiveView:
     def figures(self) -> dict[str, Any]:
         """Everything that is shown, as JSON; rates are a second, null where unknown.  Rates,
         `beats` and `latency_ms_mean` are over the last `span_s` seconds, the percentiles over
-        1024 beats."""
+        the last minute."""
         now = self._recent[-1]
         energy, store = now["energy"] or {}, now["store"]
         return {

@@ -39,7 +39,7 @@ def _latency(status: dict[str, Any]) -> str:
     """Of this host, which is not the simulated board."""
     p50, p99, energy = status["latency_ms_p50"], status["latency_ms_p99"], status["energy"]
     here = " (this host)" if energy is not None and energy["board"]["simulated"] else ""
-    return f"latency{here} " + ("not known yet" if p50 is None else f"p50 {p50} ms p99 {p99} ms")
+    return f"latency{here} " + ("no rows lately" if p50 is None else f"p50 {p50} ms p99 {p99} ms")
 
 
 def _store(store: dict[str, Any]) -> str:

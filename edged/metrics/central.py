@@ -82,7 +82,7 @@ FLEET = table(
     ),
     gauge(
         "edged_device_latency_seconds",
-        "99th percentile from arrival to durable, of the device's last 1024 beats.",
+        "99th percentile from arrival to durable, of the device's last minute.",
         "device",
         series_max=DEVICES_MAX,
     ),

@@ -82,7 +82,7 @@ COLUMNS: tuple[tuple[str, str, bool], ...] = (
     ("newest_gap", "string", False),
 )
 """Name, type and whether it may be null.  Counters count since `started_at`; `latency_s` is the
-99th percentile of the last 1024 beats, arrival to durable; `energy_source` is measured, modelled or
+99th percentile of the last minute, arrival to durable; `energy_source` is measured, modelled or
 simulated; `jobs` is JSON, `{name: {"state", "version", "rows"}}`; `rails_silent` is the number of
 rails whose meters cannot be read any more; `budget_forecast_joules` is the rest of the policy's
 budget at its end, at the present power; `held_pages` are pages of the backlog that wait by design,

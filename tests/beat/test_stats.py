@@ -37,6 +37,36 @@ def test_with_another_promise_its_bound_replaces_the_old_one_and_all_observation
     assert histogram["count"] == 2 and histogram["sum_us"] == 15_000
 
 
+def test_percentiles_are_of_the_last_minute_or_of_twice_a_longer_promise():
+    clock = HandClock()
+    stats = Stats(clock, None, publisher())
+
+    def percentiles():
+        found = stats.snapshot()
+        return found["latency_ms_p50"], found["latency_ms_p99"]
+
+    durable(stats, 7_000, 30_000)
+    assert percentiles() == (7.0, 7.0)
+    clock.now = 60_007_000
+    assert percentiles() == (None, None)
+    times = BeatTimes(1, 60_000_000, 0, 0, 0, 0, 10, 10, {"a": 100_000_000, "b": 30_000})
+    stats.durable(times, committed(60_009_000))
+    clock.now = 260_008_999
+    assert percentiles() == (9.0, 9.0)
+    clock.now += 1
+    assert percentiles() == (None, None)
+
+
+def test_the_histogram_tells_how_nearly_a_promise_is_kept_or_missed():
+    stats = Stats(HandClock(), None, publisher())
+    for latency_us in (44_000, 47_000, 49_000, 50_500, 52_000, 54_000, 60_000):
+        durable(stats, latency_us, 50_000)
+    histogram = stats.latency("a")
+    around = dict(zip(histogram["bounds_us"], histogram["counts"], strict=False))
+    bounds = (45_000, 47_500, 50_000, 51_000, 52_500, 55_000, 62_500)
+    assert [around[bound] for bound in bounds] == [1] * 7
+
+
 def test_a_job_that_is_put_again_goes_on_from_its_latencies_and_few_ended_ones_are_kept():
     stats = Stats(HandClock(), None, publisher())
     durable(stats, 7_000, 30_000)

@@ -79,7 +79,7 @@ def test_status_is_the_whole_snapshot_and_top_tells_rates(edged):
     assert "orin-nano (simulated)" in shown
     assert "uplink: none" in shown
     # no row has come: that is no latency of 0 ms
-    assert "latency (this host) not known yet" in " ".join(shown.split())
+    assert "latency (this host) no rows lately" in " ".join(shown.split())
     assert (told["latency_ms_p50"], told["latency_ms_p99"]) == (None, None)
     top = json.loads(edged("top", "--once", "--json").stdout)
     assert top["rows_in_per_s"] == 0 and top["watts"]["provenance"] == "simulated"

@@ -73,7 +73,7 @@ class Device(TypedDict, total=False):
     rows: Annotated[int, Field(0, description="Tuples raced since the daemon's start")]
     pages: Annotated[int, Field(0, description="Pages sealed since the daemon's start")]
     latency_ms_p50: Annotated[
-        float | None, Field(None, description="From arrival to durable, recently")
+        float | None, Field(None, description="From arrival to durable, of the last minute")
     ]
     latency_ms_p99: Annotated[float | None, Field(None)]
     promise_missed: Annotated[
