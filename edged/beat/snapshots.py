@@ -69,11 +69,14 @@ class SnapshotSchedule:
     def due(self, size: int) -> bool:
         """Whether a snapshot is due after a record of `size` bytes more.
 
-        The distance in log bytes is at most a quarter of the store's capacity: only a snapshot
-        retires log.
+        Only a snapshot retires log. The distance in log bytes is therefore at most a quarter of the
+        store's capacity, and at most a sixteenth where the record after this one might find no
+        room: a beat that waits for room lets no snapshot pass. A segment that a record did not fit
+        holds less log than it takes space.
         """
         logged = self._store.log_bytes_since_snapshot + size
-        every_bytes = min(self._every_bytes, self._store.capacity // 4)
+        share = 16 if self._store.is_crowded(size) else 4
+        every_bytes = min(self._every_bytes, self._store.capacity // share)
         given_up = self._snapshots.given_up
         if given_up != self._given_up:
             self._given_up, self._not_before = given_up, logged + every_bytes // 4

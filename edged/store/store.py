@@ -91,7 +91,7 @@ class Store:
     """The format that was found and the present one, where this opening migrated the store."""
 
     def __init__(self, path: str, disk: Disk, segment_bytes: int, bytes_max: int | None) -> None:
-        self._path, self._disk, self._bytes_max = path, disk, bytes_max
+        self._path, self._disk, self.bytes_max = path, disk, bytes_max
         self._segment_bytes = segment_bytes
         self._lock: File | None = None
         self._failed = ""
@@ -290,10 +290,10 @@ class Store:
         growth, snapshot = self._log.growth(record.length), self._snapshots.next_bytes
         if not self._log.rolls(record.length):
             return self._log.append(record, sync)
-        if self._bytes_max is not None and self.bytes_used + growth + snapshot > self._bytes_max:
+        if self.bytes_max is not None and self.bytes_used + growth + snapshot > self.bytes_max:
             raise StoreFull(
                 f"{self._path}: {self.bytes_used} bytes in use, {growth} more for the log and "
-                f"{snapshot} for the next snapshot would exceed the limit of {self._bytes_max}; "
+                f"{snapshot} for the next snapshot would exceed the limit of {self.bytes_max}; "
                 "take a snapshot, wait until pages are acked, or raise the limit"
             )
         free, least = self._disk.free(self._path), ALIGN + record.length
@@ -452,16 +452,15 @@ class Store:
         return self._log.syncs
 
     @property
-    def bytes_max(self) -> int | None:
-        """The store's limit in bytes; None: limited by the disk only."""
-        return self._bytes_max
-
-    @property
     def capacity(self) -> int:
-        """The bytes that the store can take now: its own plus those free on the disk, within
-        `bytes_max`."""
+        """Bytes the store can hold now: its own plus those free on the disk, within `bytes_max`."""
         held = self.bytes_used + self._disk.free(self._path)
-        return held if self._bytes_max is None else min(held, self._bytes_max)
+        return held if self.bytes_max is None else min(held, self.bytes_max)
+
+    def is_crowded(self, size: int) -> bool:
+        """Whether the second of two records of `size` bytes, and a snapshot, may find no room."""
+        more = 2 * max(self._segment_bytes, 2 * ALIGN + size) + self._snapshots.next_bytes
+        return self.bytes_used + more > self.capacity
 
     @property
     def backlog_bytes(self) -> int:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from tests.store.test_store import beat, open_store, page, read
+import numpy as np
+
+from edged.beat.snapshots import SnapshotSchedule
+from tests.store.test_store import SEGMENT, beat, open_store, page, read
 
 
 def test_recycled_segments_never_show_what_they_held_before(tmp_path):
@@ -43,3 +46,26 @@ def test_a_segment_whose_pages_moved_is_reused_after_the_next_snapshot_only(tmp_
         beats(store, 19)
         assert files("*.log") & retired
         assert [read(r) for r in store.pending()] == [page(i).data for i in range(1, 28)]
+
+
+class NoSnapshots:
+    """No snapshot is being written, none was given up."""
+
+    under_way, given_up = False, 0
+
+
+def test_snapshots_come_before_a_small_store_is_full_of_half_empty_segments(tmp_path):
+    """Each record takes a segment and fills 60 % of it; the state is a third of the store."""
+    with open_store(tmp_path, bytes_max=12 * SEGMENT) as store:
+        schedule = SnapshotSchedule(store, NoSnapshots(), 1 << 30)
+        state = {"a": np.zeros(7 * SEGMENT // 2, "u1")}
+        size = SEGMENT * 6 // 10
+        taken = 0
+        for number in range(1, 60):
+            due = schedule.due(size)
+            store.commit(beat(number, page(number), inputs=size))
+            store.acked("curve", 0, number)
+            if due:
+                store.snapshot(number, b"", state)
+                taken += 1
+        assert 59 / taken > 1.5, "not after each beat"
