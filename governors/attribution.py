@@ -22,7 +22,8 @@ must not be booked to accounts that were active at the time: windows with large 
 to the median residual, get lower weights (Geman and McClure), and their excess stays unattributed.
 
 Intervals are 95 % intervals of the Gaussian posterior.  They cover noise and the spread of the
-priors, not a wrong gain of the sensor.
+priors, not a wrong gain of the sensor.  On a simulated board the total comes from the model itself,
+so that no measurement narrows anything: intervals are those of the priors (`unproved`).
 """
 
 from __future__ import annotations
@@ -97,6 +98,15 @@ def fit(
     return AttributionFit(prior_mean + spread_by @ found, spread_by @ spread @ spread_by.T)
 
 
+def unproved(
+    found: AttributionFit, columns: Sequence[ModelColumn], idle_sd_w: float
+) -> AttributionFit:
+    """`found` with the uncertainty of its priors: the fit's data agree with the model because they
+    come from it."""
+    spread_by = effects(columns, idle_sd_w)
+    return AttributionFit(found.mean, spread_by @ spread_by.T)
+
+
 def effects(columns: Sequence[ModelColumn], idle_sd_w: float) -> Floats:
     """Map from independent effects of variance 1 (idle power; in each part: model, OPP, account) to
     (P0, s)."""
@@ -162,8 +172,10 @@ def book(
     modelled_j: Floats,
     columns: Sequence[ModelColumn],
     accounts: int,
+    exact: bool = True,
 ) -> Booked:
-    """Books windows to `accounts` accounts.  Without measured joules the input is the fit's."""
+    """Books windows to `accounts` accounts.  Without measured joules the input is the fit's; unless
+    they are `exact`, its error is that of its parts."""
     books = np.zeros((accounts + 1, len(columns) + 1))
     books[0, 0] = seconds.sum()
     for k, column in enumerate(columns):
@@ -178,7 +190,7 @@ def book(
         whole = part * input_j
         slope = np.zeros((accounts, accounts + 1))
         slope[:, 1:] = (np.eye(accounts) - part[:, None]) / total * input_j
-        if measured_j is None:
+        if measured_j is None or not exact:
             slope += part[:, None]
         whole_covariance = slope @ covariance @ slope.T
     return Booked(float(books[0, 0]), input_j, joules, covariance, whole, whole_covariance)

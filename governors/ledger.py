@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from governors.attribution import Booked, Floats, ModelColumn, book, fit
+from governors.attribution import Booked, Floats, ModelColumn, book, fit, unproved
 from governors.energy import Provenance, RailEnergy
 
 PHASES = ("idle", "ingest", "race", "commit", "ship")
@@ -197,6 +197,8 @@ class Ledger:
         measured = np.array([w.measured for w in self._windows], np.bool_)
         found = fit(seconds[measured], joules[measured], modelled[measured], columns,
                     self._idle_w, self._noise_w)  # fmt: skip
+        if self._simulated:
+            found = unproved(found, columns, self._idle_w[1])
         booked = {}
         for kind in (True, False):
             chosen = np.flatnonzero(measured[:count] == kind)
@@ -209,6 +211,7 @@ class Ledger:
                     modelled[chosen],
                     columns,
                     len(self._accounts),
+                    exact=not self._simulated,
                 )
         return booked
 
@@ -250,14 +253,13 @@ class Ledger:
         everything = _sum(booked, "joules", np.ones(count + 1))
         unmeasured = booked.get(False)
         total_j = sum(b.input_j for b in booked.values())
-        unmeasured_error = 0.0
-        if unmeasured is not None:
-            unmeasured_error = _sum({False: unmeasured}, "joules", np.ones(count + 1)).error_j
+        modelled_parts = {k: b for k, b in booked.items() if self._simulated or not k}
+        total_error = _sum(modelled_parts, "joules", np.ones(count + 1)).error_j
         return Report(
             Provenance.SIMULATED if self._simulated else Provenance.MODELLED,
             booked[True].seconds if True in booked else 0.0,
             unmeasured.seconds if unmeasured is not None else 0.0,
-            JoulesEstimate(total_j, unmeasured_error),
+            JoulesEstimate(total_j, total_error),
             baseline,
             JoulesEstimate(total_j - everything.joules, everything.error_j),
             entries,

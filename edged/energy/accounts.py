@@ -56,6 +56,8 @@ class Accounts:
         """CPU time of reading a simulated board's meters, which is not work of the board."""
         self._commits = 0
         """Beats since the last race that only committed."""
+        self._worked = False
+        """Whether a beat has taken in or passed on tuples since the last booking."""
         self._begun: tuple[int, int] | None = None
         self._ingested: tuple[int, int] = (0, 0)
         self._learnt_us = clock.monotonic_us()
@@ -120,7 +122,7 @@ class Accounts:
         self._race_law().note(rows, cycles, cores)
         beside = self._cycles(used_us - cpu_us)
         self._race_law().note_beside(beside / n, tally.commits // n)
-        self._watch.beside(beside, self._new_wakes())
+        self._watch.beside(beside, self._new_wakes(), tally.arrived + tally.taken > 0)
         return True
 
     # measured beats ----------------------------------------------------------------------------
@@ -141,6 +143,7 @@ class Accounts:
         """A beat is over, with or without a race."""
         self.learn_rate(done, now_us)
         if done.arrived or done.taken:
+            self._worked = True
             self._watch.beats += 1
             self._watch.tuples += done.taken
         if self._begun is None:
@@ -157,8 +160,8 @@ class Accounts:
         if self._site.simulated is not None:
             self._site.simulated.pass_time(now_us, beside_us, new)
         self._race_law().note_beside(cycles, self._commits)
-        self._commits = 0
-        self._watch.beside(cycles, new)
+        self._watch.beside(cycles, new, self._worked)
+        self._commits, self._worked = 0, False
 
     def mark(self) -> None:
         """Exclude the CPU time up to now from every account."""

@@ -106,10 +106,11 @@ class Metering:
         self._add("ingest", opp, ingest_share * joules)
         self._add("race", opp, (1.0 - ingest_share) * joules)
 
-    def beside(self, cycles: float, wakes: int) -> None:
-        """Add commits, acks and control since the last race, and wakeups."""
+    def beside(self, cycles: float, wakes: int, worked: bool) -> None:
+        """Add commits, acks and control since the last race, and wakeups.  Unless the process has
+        `worked` on tuples since, there was no commit: control is part of being idle."""
         if self._tariff is not None:
-            self._add("commit", "", cycles * self._tariff.cycle_j)
+            self._add("commit" if worked else "idle", "", cycles * self._tariff.cycle_j)
             self._add("idle", "", wakes * self._tariff.wake_j)
 
     def ship(self, cpu_s: float, cycles_per_s: float) -> float:

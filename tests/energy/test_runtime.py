@@ -238,6 +238,22 @@ def test_the_ledger_books_what_was_read_by_phase_job_and_operator(bench):
     assert wholes == pytest.approx(books["input"]["joules"], rel=1e-6)
 
 
+def test_a_commit_takes_joules_only_where_tuples_came(tmp_path):
+    """Control and telemetry of a daemon without input are part of being idle."""
+    booked = {}
+    for rows in (0, 1_000):
+        with Bench(tmp_path / str(rows), "fixed", cpu_mhz=960) as b:
+            for _ in range(14):
+                for _ in range(4):
+                    spin(0.001)
+                    b.beat(rows, cpu_s=0.001)
+                b.read()
+            entries = status.status(b.side, b.clock.now)["ledger"]["entries"]
+            booked[rows] = {e["phase"]: e["whole_input"]["joules"] for e in entries}
+    assert booked[0].get("commit", 0.0) == 0.0 and booked[0]["idle"] > 0
+    assert booked[1_000]["commit"] > 0
+
+
 def test_a_hook_of_hands_off_costs_no_more_than_a_thousandth_of_a_beats_work(tmp_path):
     """A beat takes 3.6 ms of CPU time (`edged.simulate.work`); on the machine's own tree."""
     asked = EnergySettings("/")

@@ -288,6 +288,29 @@ class TestGaps:
         ledger.measure(_energy(0, 5, 5.0, Provenance.SIMULATED))
         assert ledger.report().provenance is Provenance.SIMULATED
 
+    @pytest.mark.parametrize("kind", [Provenance.MEASURED, Provenance.SIMULATED])
+    def test_a_simulated_total_that_agrees_with_its_model_proves_nothing(self, kind):
+        """60 windows, each exactly as modelled: a measurement narrows the interval, the model's own
+        total does not."""
+        ledger = Ledger(1.0, 0.1)
+        for at in range(0, 300, 5):
+            joules = 2.0 + at % 4
+            ledger.book(JOIN, joules, at * 1_000_000, (at + 5) * 1_000_000)
+            ledger.measure(_energy(at, at + 5, 5.0 + joules, kind))
+        report = ledger.report()
+        found = report.entries[JOIN]
+        assert found.above_idle.joules == pytest.approx(found.modelled_j, rel=0.02)
+        relative = found.above_idle.error_j / found.above_idle.joules
+        model_sd = math.sqrt(0.3**2 + 0.2**2 + 0.15**2)  # of model, OPP and account
+        if kind is Provenance.SIMULATED:
+            assert relative == pytest.approx(1.96 * model_sd, rel=0.05)
+            least = math.hypot(found.above_idle.error_j, 1.96 * 0.1 * 300)
+            assert report.input.error_j == pytest.approx(least, rel=0.05)
+            assert found.whole_input.error_j >= found.above_idle.error_j
+        else:
+            assert relative < 0.1
+            assert report.input.error_j == 0.0
+
 
 class TestBookings:
     @given(
