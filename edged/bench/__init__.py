@@ -1,5 +1,6 @@
 """The benchmarks: `edged bench …`. Each module that defines a `command` is one benchmark.
 
+    cost    CPU time of the daemon by beat, row and message
     e2e     producers → daemon → collector over loopback sockets, checked against DuckDB
     energy  the ecoJoin paper's experiments on the simulated Nano; nothing is measured
     fleet   a collector's CPU time, latency and gaps with up to 10 000 devices

@@ -6,7 +6,18 @@ import click
 
 from edged.cli._group import Lazy
 
-_NAMES = ("durability", "e2e", "energy", "fleet", "idle", "join", "promise", "soak", "spark")
+_NAMES = (
+    "cost",
+    "durability",
+    "e2e",
+    "energy",
+    "fleet",
+    "idle",
+    "join",
+    "promise",
+    "soak",
+    "spark",
+)
 
 
 class _Benchmarks(Lazy):
