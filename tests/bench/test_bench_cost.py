@@ -18,7 +18,8 @@ def test_prices_that_made_the_times_are_found_again(a_beat, a_row, a_message):
         beats = 10.0 if load.latency == "1s" else 100.0
         amounts = np.array([beats, 20.0 * load.rate, 10 * load.messages_per_s])
         spent = float(amounts @ [1e-3 * a_beat, 1e-8 * a_row, 1e-5 * a_message])
-        rows.append(dict(zip(("beats", "rows", "messages", "cpu_s"), (*amounts, spent))))
+        names = ("beats", "rows", "messages", "cpu_s")
+        rows.append(dict(zip(names, (*amounts, spent), strict=True)))
     found = prices(rows, "cpu_s")
     assert found["us_per_beat"] == pytest.approx(1e3 * a_beat, rel=1e-2)
     assert found["ns_per_row"] == pytest.approx(10 * a_row, rel=1e-2)
