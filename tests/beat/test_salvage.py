@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -107,7 +108,8 @@ def delivered(store, disk):
     """The pending pages as the uplink takes them: in order, damaged ones are set aside."""
     pages = {}
     for ref in store.pending():
-        data = disk.open(ref.file).pread(ref.length, ref.offset)
+        with contextlib.closing(disk.open(ref.file)) as file:
+            data = file.pread(ref.length, ref.offset)
         if checksum(data) == int.from_bytes(data[28:32], "little"):
             pages[ref.key] = data
     return pages
