@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from typing import Any
 
@@ -99,7 +100,8 @@ class Stored:
     def _delivered(self, disk, store, wrong: list[str]) -> set[int]:
         found = set()
         for ref in store.pending():
-            data = disk.open(ref.file).pread(ref.length, ref.offset)
+            with contextlib.closing(disk.open(ref.file)) as file:
+                data = file.pread(ref.length, ref.offset)
             if data != self.page(ref.key.seq):
                 wrong.append(f"page {ref.key.seq} has another content")
             found.add(ref.key.seq)
