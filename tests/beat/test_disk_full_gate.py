@@ -168,7 +168,11 @@ def test_rows_that_are_set_aside_wait_for_room_too(tmp_path, monkeypatch):
 
 def test_on_a_small_disk_a_snapshot_is_due_before_the_log_fills_it():
     class Small:
-        log_bytes_since_snapshot, capacity = 0, 24 << 20
+        log_bytes_since_snapshot, capacity, crowded = 0, 24 << 20, False
+
+        @classmethod
+        def is_crowded(cls, size):
+            return cls.crowded
 
     class Snapshots:
         given_up, under_way = 0, False
@@ -178,6 +182,8 @@ def test_on_a_small_disk_a_snapshot_is_due_before_the_log_fills_it():
     assert pace.due(6 << 20)
     Small.capacity = 1 << 40
     assert not pace.due(500 << 20) and pace.due(512 << 20)
+    Small.capacity, Small.crowded = 24 << 20, True
+    assert not pace.due(1 << 20) and pace.due(2 << 20), "the next record might find no room"
 
 
 def test_the_gate_counts_the_time_in_which_anything_waits_and_publishes_both_ends():
