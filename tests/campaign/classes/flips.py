@@ -26,15 +26,20 @@ ZEROS = bytes(64)
 @fault_class("bit_flips", runs=100_000, computes=True)
 def bit_flips(run: Run) -> None:
     """All bits of a page, of two stores and of a landing; `run.runs` bounds their number."""
-    logging.getLogger("edged.central").setLevel(logging.CRITICAL)  # a line for each flip
     place = run.directory / "landing"
     flips = [*_page_flips(), *_landing_flips(place)]
     for made in STORES.values():
         flips += _store_flips(made())
     run.dice.shuffle(flips)
-    for flip in flips[: run.runs]:
-        flip(run.outcome.verdict)
-        run.counted()
+    log = logging.getLogger("edged.central")
+    before = log.level
+    log.setLevel(logging.CRITICAL)  # a line for each flip
+    try:
+        for flip in flips[: run.runs]:
+            flip(run.outcome.verdict)
+            run.counted()
+    finally:
+        log.setLevel(before)
 
 
 def bits(data: bytes) -> Iterator[int]:
