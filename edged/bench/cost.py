@@ -71,7 +71,7 @@ def measure(load: CostLoad, seconds: float) -> dict[str, Any]:
     cpu = {name: after[name] - before.get(name, 0.0) for name in after}
     rows, span = last.rows - first.rows, last.at_s - first.at_s
     stages = {
-        name: round((us - first.status["stage_us"][name]) / 1e6, 4)
+        name: round((us - first.status["stage_us"].get(name, 0)) / 1e6, 4)
         for name, us in last.status["stage_us"].items()
     }
     return {

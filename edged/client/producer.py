@@ -298,7 +298,11 @@ class Producer:
             return None
         try:
             link = FrameConnection(self._host, self._port, self._tls, self._connect_timeout_s)
-            link.give([self._greeting])
+            try:
+                link.give([self._greeting])
+            except OSError:
+                link.close()
+                raise
         except ssl.SSLCertVerificationError as problem:
             raise PeerError(f"{self._address}: {problem}") from None
         except OSError:
