@@ -1,20 +1,34 @@
 """The bound on a join's output: how many rows of a beat it takes, and the rows that wait.
 
-`JoinSize` bounds the pairs of a beat from above before they are made, by counts of keys by slice of
-time (`kernels.cpu.join_size`).  It counts from the first beat on in which the rows that meet could
-make more pairs than the limit; most joins never count.  Where keys are spread evenly over time, the
-bound is at most twice the number of pairs, and about half of the limit more for rows that share a
-cell by chance.  Bounds decide only how many rows a beat takes: a beat makes more pairs than the
-limit where one row alone does.
+`JoinSize` bounds the pairs of a beat before they are made, by counts of keys by slice of time
+(`kernels.cpu.join_size`).  It counts from the first beat on in which the rows that meet could make
+more pairs than the limit; most joins never count.
+
+It counts a sample of the rows where that tells enough: 1 row in `mean`, and a counted pair stands
+for mean^2.  A beat passes on an estimate of up to half of the limit.  If no row meets more than m
+rows of the other side, T pairs are estimated with a relative variance of about mean^2 / T +
+2 mean m / T (a pair is counted if both of its rows are; pairs that share a row are not
+independent).  `mean` keeps the first term below 1 / 512 at the limit, and no cell may have so large
+a count that the second is above 2 / SKEW.  Where all keys are as large as that allows, a beat that
+makes 1.5 times the limit passes only at a deviation of 3.3; elsewhere none above the limit does.
+
+In other beats, and after one that a sample could not judge, all rows are counted for a while.  Then
+the bound is never below the number of pairs, and where keys are spread evenly over time it is at
+most twice that number, and about half of the limit more for rows that share a cell by chance.
+
+Bounds decide only how many rows a beat takes, and its record keeps that: a replay decides nothing.
+A beat makes more pairs than the limit where one row alone does.
 
 `Waiting` keeps one side's rows for later beats.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from edged.data.columns import Batch, Column, address, apart, empty_batch
 from edged.data.concatenate import concatenate
@@ -24,7 +38,7 @@ from edged.data.schema import Schema
 from edged.data.scratch import Scratch
 from edged.joins.base import Int64s, Records
 from kernels.cpu import join_size
-from kernels.cpu.join_size import CELL, slices_of
+from kernels.cpu.join_size import CELL, COUNTS, LOGGED, slices_of
 
 PAIRS_MIN = 1 << 14
 """Pairs that a beat may make however small the job's memory is."""
@@ -35,10 +49,22 @@ VARIABLE_BYTES = 32
 """Assumed size of a string or a binary."""
 BITS_MIN = 14
 """Base-2 logarithm of the cells of the smallest table."""
-CHANCE = 2
-"""Of the limit, 1 in so many pairs may be rows that share a cell by chance; a table grows to keep
-it so, up to CELLS_A_ROW cells for each row of both windows."""
+CHANCE = 4
+"""Where all rows are counted, 1 in so many pairs of the limit may be rows that share a cell by
+chance.  A table grows to keep it so, up to CELLS_A_ROW cells for each row of both windows.  In a
+sample, as many may as the limit has: their number is known but for its deviation."""
 CELLS_A_ROW = 2
+SKEW, EVEN = 32, 4
+"""Bound of a sample (see above), and the count of a cell that it must allow: even keys reach it."""
+GAPS_MAX = 63
+"""Longest distance between rows of a sample, less 1.  A sample of 1 row in 32 costs 0.3 ns a row,
+counting all rows 10 to 20."""
+CALM, CALM_MAX = 16, 1024
+"""Beats for which all rows are counted after one that a sample could not judge; twice as many each
+time, up to CALM_MAX."""
+GROUPS = 256
+"""Groups of beats, about, in which rows leave a window."""
+LOGS = COUNTS.left_log, COUNTS.right_log
 Live = Callable[[int], tuple[Hashes, Int64s]]
 """The hashes and the times of the rows that a side's window holds."""
 
@@ -50,101 +76,206 @@ class JoinSize:
         """Pairs of a beat may take about `limit_bytes` with all copies."""
         width = sum((f.dtype.width or VARIABLE_BYTES) + int(f.nullable) for f in output)
         self.pairs_max = max(PAIRS_MIN, limit_bytes // (PAIR_BYTES + COPIES * width))
-        self._before_us = before_us
-        self._shift, self._slices = slices_of(before_us, after_us)
+        shift, self._slices = slices_of(before_us, after_us)
+        gaps = GAPS_MAX
+        while gaps and EVEN * self._slices * SKEW * _mean(gaps) ** 2 > self.pairs_max:
+            gaps >>= 1
+        self._counts = apart(len(COUNTS))
+        self._counts[COUNTS.before], self._counts[COUNTS.shift] = before_us, shift
+        self._counts[COUNTS.slices], self._counts[COUNTS.random] = self._slices, 1
+        self._gaps = gaps
+        """The gaps of a sample; 0 where none tells enough."""
         self._table: Int64s | None = None
-        self._bits = 0
-        self._columns: Int64s = np.array([0, 2])
-        """The column of each side's present generation."""
-        self._new, self._seen, self._began = [0, 0], [0, 0], [0, 0]
-        """Rows counted: in the present generation; so far; of these, the generation's first."""
+        self._logs = CellLog(), CellLog()
+        self._exact = 0
+        """Beats for which all rows are counted still."""
+        self._calm = CALM
 
     def too_large(
-        self, records: Sequence[Records], rows: Sequence[int], held: Sequence[int], live: Live
+        self, records: Sequence[Records], arrived: Sequence[int], held: Sequence[int], live: Live
     ) -> bool:
         """Whether a beat's records may make more pairs than it may have.  If not, they are counted.
 
-        `rows` are those of `records`; `held` is how many rows each side's window holds at most.
+        `arrived` is how many rows each side has in the beat, those without a record included;
+        `held` is how many each side's window holds at most, without them.
         """
-        left, right = rows
+        left, right = arrived
         limit = max(self.pairs_max, left + right)
         meetings = left * (held[1] + right) + right * held[0]
         if self._table is None and meetings <= limit:
             return False
-        table = self._ready(left + right, meetings, limit, held, live)
-        args = (
-            table, self._bits, *self._columns.tolist(), self._before_us, self._shift,
-            self._slices, records[0].data_at, records[0].counts_at, records[1].data_at,
-            records[1].counts_at,
-        )  # fmt: skip
-        pairs: int = join_size.observe(*args, 1)
+        pairs = self._observe(records, arrived, held, meetings, limit, live)
+        if pairs is None:
+            self._calm, self._exact = min(2 * self._calm, CALM_MAX), self._calm
+            pairs = self._observe(records, arrived, held, meetings, limit, live)
+            assert pairs is not None
         if pairs > limit:
-            join_size.observe(*args, -1)
+            self._undo()
+            self._exact = max(self._exact, CALM)
             return True
-        self._note(rows)
+        self._exact = max(self._exact - 1, 0)
+        for log, rows in zip(self._logs, arrived, strict=True):
+            log.note(rows)
         return False
 
     def fit(self, waiting: Sequence[Waiting], held: Sequence[int], live: Live) -> tuple[int, int]:
         """Rows of both sides that a beat may take; they are counted."""
         left, right = (min(w.rows, self.pairs_max) for w in waiting)
         meetings = left * (held[1] + right) + right * held[0]
-        table = self._ready(left + right, meetings, self.pairs_max, held, live)
+        self._exact = max(self._exact, CALM)
+        at = self._ready((left, right), held, meetings, self.pairs_max, live)
         taken: Int64s = np.zeros(2, np.int64)
-        join_size.fit(
-            table, self._bits, self._columns, self._before_us, self._shift, self._slices,
-            *waiting[0].keys(), *waiting[1].keys(), self.pairs_max, taken,
-        )  # fmt: skip
+        join_size.fit(at, *waiting[0].keys(), *waiting[1].keys(), self.pairs_max, taken)
         rows = int(taken[0]), int(taken[1])
-        self._note(rows)
+        for log, place, count in zip(self._logs, LOGS, rows, strict=True):
+            log.went_on(int(self._counts[place]))
+            log.note(count)
         return rows
 
     def nbytes(self) -> int:
-        """Bytes of the table."""
-        return 0 if self._table is None else self._table.nbytes
+        """Bytes of the table and the logs."""
+        return 0 if self._table is None else self._table.nbytes + sum(x.nbytes for x in self._logs)
 
-    def _ready(self, rows: int, meetings: int, limit: int, held: Sequence[int], live: Live) -> int:
-        """The address of a table that is large and new enough for so many rows of a beat, and so
-        many twos of rows that meet."""
-        wanted = 2 * CHANCE * self._slices * meetings // limit
-        wanted = min(wanted, CELLS_A_ROW * (sum(held) + rows))
+    def _observe(
+        self, records: Sequence[Records], arrived: Sequence[int], held: Sequence[int],
+        meetings: int, limit: int, live: Live,
+    ) -> int | None:  # fmt: skip
+        """Count a beat's records; returns how many pairs they make: at most, or by an estimate; or
+        None where the sample cannot tell, and nothing is counted."""
+        at = self._ready(arrived, held, meetings, limit, live)
+        before = [log.rows for log in self._logs]
+        met: int = join_size.observe(
+            at, records[0].data_at, records[0].counts_at, records[1].data_at, records[1].counts_at
+        )
+        for log, place in zip(self._logs, LOGS, strict=True):
+            log.went_on(int(self._counts[place]))
+        gaps = int(self._counts[COUNTS.gaps])
+        if gaps == 0:
+            return met
+        new = [log.rows - n for log, n in zip(self._logs, before, strict=True)]
+        by_chance = new[0] * (before[1] + new[1]) + new[1] * before[0]
+        by_chance = by_chance * self._slices >> int(self._counts[COUNTS.bits])
+        mean = _mean(gaps)
+        skewed = int(self._counts[COUNTS.most]) * self._slices * mean**2 * SKEW > limit
+        if skewed or 2 * (met - by_chance) * mean**2 > limit:
+            self._undo()
+            return None
+        return 0
+
+    def _undo(self) -> None:
+        """Take the rows of the beat that was observed last out of the counts."""
+        for side, log in enumerate(self._logs):
+            join_size.forget(address(self._counts), side, log.drop_new())
+
+    def _ready(
+        self, arriving: Sequence[int], held: Sequence[int], meetings: int, limit: int, live: Live
+    ) -> int:
+        """The address of counts that are large enough for so many arriving rows, and so many twos
+        of rows that meet, and that have forgotten the rows that have left."""
+        gaps = 0 if self._exact else self._gaps
+        wanted = (1 if gaps else CHANCE) * self._slices * meetings // limit
+        wanted = min(wanted, CELLS_A_ROW * (sum(held) + sum(arriving)))
         bits = max(wanted.bit_length() - 1, BITS_MIN)
-        if self._table is None or bits > self._bits:
-            self._build(bits, live)
-        else:
-            cells = 1 << self._bits
-            least = cells * limit // (2 * CHANCE * self._slices * max(rows, 1))
-            self._renew(held, min(least, cells // 2))
-        assert self._table is not None
-        return address(self._table)
+        large_enough = self._table is not None and bits <= self._counts[COUNTS.bits]
+        if not large_enough or gaps != self._counts[COUNTS.gaps]:
+            self._build(bits, gaps, held, live)
+        for side, log in enumerate(self._logs):
+            for gone in log.leave(held[side]):
+                join_size.forget(address(self._counts), side, gone)
+        self._point(arriving)
+        return address(self._counts)
 
-    def _build(self, bits: int, live: Live) -> None:
-        """Count all rows of both windows in a new table."""
-        self._bits, self._table = bits, apart(1 << bits, CELL // 8)
-        self._columns[:] = 0, 2
-        for side, offset in enumerate((self._before_us, 0)):
-            hashes, times = live(side)
-            column = self._columns[side]
-            join_size.count(address(self._table), bits, column, offset, self._shift, hashes, times)
-            self._new[side] = hashes.size
-            self._begin(side)
+    def _build(self, bits: int, gaps: int, held: Sequence[int], live: Live) -> None:
+        """Count the rows of both windows in a new table."""
+        self._table = apart(1 << bits, CELL // 8)
+        self._counts[COUNTS.table], self._counts[COUNTS.bits] = address(self._table), bits
+        self._counts[COUNTS.gaps], self._counts[COUNTS.most] = gaps, 0
+        rows = [live(side) for side in (0, 1)]
+        for log in self._logs:
+            log.clear()
+        self._point([hashes.size for hashes, _ in rows])
+        for side, (hashes, times) in enumerate(rows):
+            join_size.count(address(self._counts), side, hashes, times)
+            self._logs[side].went_on(int(self._counts[LOGS[side]]))
+            self._logs[side].note(held[side])
 
-    def _renew(self, held: Sequence[int], least: int) -> None:
-        """Begin a new generation on a side whose old one has left, after `least` rows."""
-        for side in (0, 1):
-            gone = self._seen[side] - held[side] > self._began[side]
-            if gone and self._new[side] >= max(least, held[side]):
-                self._begin(side)
+    def _point(self, rows: Sequence[int]) -> None:
+        """Have the kernels write to the logs, which get room for so many rows."""
+        for log, place, count in zip(self._logs, LOGS, rows, strict=True):
+            self._counts[place] = log.room(count)
 
-    def _begin(self, side: int) -> None:
-        assert self._table is not None
-        self._columns[side] ^= 1
-        join_size.forget(address(self._table), self._bits, self._columns[side])
-        self._new[side], self._began[side] = 0, self._seen[side]
 
-    def _note(self, rows: Sequence[int]) -> None:
-        for side in (0, 1):
-            self._new[side] += rows[side]
-            self._seen[side] += rows[side]
+class CellLog:
+    """The cells in which one side's rows were counted, beat by beat, oldest first."""
+
+    def __init__(self) -> None:
+        self._cells = np.empty(0, np.uint32)
+        self._start = self._stop = self._noted = 0
+        """The entries that are counted; those of the last beat begin at `_noted`."""
+        self._arrived = 0
+        self._groups: deque[tuple[int, int]] = deque()
+        """For beats: rows that had arrived with them, and where their entries end."""
+
+    @property
+    def rows(self) -> int:
+        """Entries that are counted."""
+        return self._stop - self._start
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all entries."""
+        return self._cells.nbytes
+
+    def clear(self) -> None:
+        """Begin anew, with an empty window."""
+        self._start = self._stop = self._noted = self._arrived = 0
+        self._groups.clear()
+
+    def room(self, rows: int) -> int:
+        """The address at which entries go on, with room for so many rows."""
+        if self._stop + rows > self._cells.size:
+            moved, cells = self._start, self._cells
+            if 2 * (self.rows + rows) > cells.size:
+                cells = np.empty(2 * (self.rows + rows), np.uint32)
+            cells[: self.rows] = self._cells[self._start : self._stop].copy()
+            self._cells = cells
+            self._start, self._stop, self._noted = 0, self._stop - moved, self._noted - moved
+            self._groups = deque((arrived, end - moved) for arrived, end in self._groups)
+        return address(self._cells) + LOGGED * self._stop
+
+    def went_on(self, at: int) -> None:
+        """Entries up to an address were written."""
+        self._stop = (at - address(self._cells)) // LOGGED
+
+    def note(self, rows: int) -> None:
+        """So many rows arrived with the entries that were written last."""
+        self._arrived += rows
+        if len(self._groups) > 1:
+            window = self._arrived - self._groups[0][0]
+            if GROUPS * (self._arrived - self._groups[-2][0]) < window:
+                self._groups.pop()
+        self._groups.append((self._arrived, self._stop))
+        self._noted = self._stop
+
+    def leave(self, held: int) -> list[npt.NDArray[np.uint32]]:
+        """Take out what has left a window that holds `held` rows; returns the entries."""
+        gone = []
+        while self._groups and self._groups[0][0] <= self._arrived - held:
+            end = self._groups.popleft()[1]
+            gone.append(self._cells[self._start : end])
+            self._start = end
+        return gone
+
+    def drop_new(self) -> npt.NDArray[np.uint32]:
+        """Take out the entries that were written last; returns them."""
+        gone = self._cells[self._noted : self._stop]
+        self._stop = self._noted
+        return gone
+
+
+def _mean(gaps: int) -> float:
+    """The mean distance of rows whose distances are 1 to `gaps` + 1."""
+    return 1 + gaps / 2
 
 
 class Waiting:

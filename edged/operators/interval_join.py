@@ -219,9 +219,6 @@ class IntervalJoin(Placed, Deferring):
         self._matches = self._rows = self._deferred = 0
         self._size: JoinSize | None = None
         self._waiting = [Waiting(links[i].schema, plan.key_names(i), links[i].time) for i in (0, 1)]
-        self._nullable = [
-            any(links[i].schema.field(name).nullable for name in plan.key_names(i)) for i in (0, 1)
-        ]
 
     def run(self, beat: BeatContext, inputs: Sequence[Flow]) -> Flow:
         """One beat's pairs."""
@@ -236,10 +233,8 @@ class IntervalJoin(Placed, Deferring):
         held = [side.store.rows for side in self._sides]
         records = self._arrive(beat, (left.batch, right.batch))
         if self._size is not None and self.decides:
-            counts = [
-                records[i].rows if self._nullable[i] else inputs[i].batch.rows for i in (0, 1)
-            ]
-            if self._size.too_large(records, counts, held, self._window):
+            arrived = left.batch.rows, right.batch.rows
+            if self._size.too_large(records, arrived, held, self._window):
                 for side, flow in zip(self._sides, inputs, strict=True):
                     side.store.stop -= flow.batch.rows
                 return self._run_part(beat, inputs)

@@ -158,7 +158,7 @@ def test_no_beat_exceeds_its_bound_while_counts_are_forgotten_and_tables_grow(mo
             for a, b in product(sent["r"], sent["s"])
         )
         assert matches(live) == wanted
-        assert live.job.operators["joined"].counters()["beats_cut"] > 10
+        assert live.job.operators["joined"].counters()["beats_cut"] > 2
 
 
 @pytest.mark.parametrize("workers", [1, 3])

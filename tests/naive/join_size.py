@@ -1,4 +1,7 @@
-"""What the kernels of `join_size` compute, said plainly: tables are {(column, cell): rows}."""
+"""What the kernels of `join_size` compute, said plainly.
+
+Tables are {(side, cell): rows}, logs are lists of cells.
+"""
 
 from __future__ import annotations
 
@@ -18,42 +21,56 @@ def cell_of(tag, home, bits):
     return ((tag >> (32 - bits)) + home) % 2**bits
 
 
-def counted(table, bits, side, tag, home, slices):
+def met_at(table, bits, side, tag, home, slices):
     """Rows of the side other than `side` that a record meets."""
     first = home - side * (slices - 1)
-    return sum(
-        table[column, cell_of(tag, first + i, bits)]
-        for i in range(slices) for column in (2 - 2 * side, 3 - 2 * side)
-    )  # fmt: skip
+    return sum(table[1 - side, cell_of(tag, first + i, bits)] for i in range(slices))
 
 
-def observe(table, bits, columns, before, shift, slices, records, weight):
-    """Counts the records (time, tag) of both sides, by partition; returns how many rows they
-    meet."""
-    met = 0
+def gaps_of(state, gaps):
+    """Distances from one counted record to the next: 64-bit xorshift, its low bits and 1."""
+    while True:
+        state ^= state << 13 & 2**64 - 1
+        state ^= state >> 7
+        state ^= state << 17 & 2**64 - 1
+        yield 1 + (state & gaps)
+
+
+def observe(table, logs, bits, before, shift, slices, records, distances=None):
+    """Counts the records (time, tag) of both sides, by partition: all of them, or at such
+    distances.  Returns how many rows they meet."""
+    met, skip = 0, [0, 0]
     for part in range(64):
         for side, offset in enumerate((before, 0)):
-            for time, tag in records[side]:
-                if tag >> 26 == part:
-                    home = home_of(time, offset, shift)
-                    met += counted(table, bits, side, tag, home, slices)
-                    table[columns[side], cell_of(tag, home, bits)] += weight
+            mine = [r for r in records[side] if r[1] >> 26 == part]
+            while skip[side] < len(mine):
+                time, tag = mine[skip[side]]
+                home = home_of(time, offset, shift)
+                met += met_at(table, bits, side, tag, home, slices)
+                table[side, cell_of(tag, home, bits)] += 1
+                logs[side].append(cell_of(tag, home, bits))
+                skip[side] += next(distances) if distances else 1
+            skip[side] -= len(mine)
     return met
 
 
-def count(table, bits, column, offset, shift, rows):
+def count(table, log, bits, side, offset, shift, rows, distances=None):
     """Counts rows (hash, time)."""
-    for hash, time in rows:
-        table[column, cell_of(tag_of(hash), home_of(time, offset, shift), bits)] += 1
+    at = 0
+    while at < len(rows):
+        hash, time = rows[at]
+        log.append(cell_of(tag_of(hash), home_of(time, offset, shift), bits))
+        table[side, log[-1]] += 1
+        at += next(distances) if distances else 1
 
 
-def forget(table, column):
-    """Sets a column to 0."""
-    for place in [place for place in table if place[0] == column]:
-        del table[place]
+def forget(table, side, log):
+    """Takes the rows of a log out."""
+    for cell in log:
+        table[side, cell] -= 1
 
 
-def fit(table, bits, columns, before, shift, slices, rows, limit):
+def fit(table, logs, bits, before, shift, slices, rows, limit):
     """Rows (hash, time) of both sides, taken in step, that make at most `limit` pairs; a hash of
     None: a null key."""
     (left, right), taken, pairs = rows, [0, 0], 0
@@ -63,10 +80,11 @@ def fit(table, bits, columns, before, shift, slices, rows, limit):
         hash, time = rows[side][taken[side]]
         if hash is not None:
             home, tag = home_of(time, (before, 0)[side], shift), tag_of(hash)
-            met = counted(table, bits, side, tag, home, slices)
+            met = met_at(table, bits, side, tag, home, slices)
             if i + j and pairs + met > limit:
                 break
             pairs += met
-            table[columns[side], cell_of(tag, home, bits)] += 1
+            table[side, cell_of(tag, home, bits)] += 1
+            logs[side].append(cell_of(tag, home, bits))
         taken[side] += 1
     return taken
