@@ -94,7 +94,7 @@ def met_at(table: int, mask: int, side: int, cell: int, slices: int) -> int:
 
 
 @device
-def add(table: int, side: int, cell: int, rows: int) -> int:
+def add(table: int, side: int, cell: int, rows: int) -> Any:
     """Count more rows of a side in a cell; returns its count."""
     at = table + CELL * cell + 4 * side
     count = np.int64(mem.load_u32(at)) + rows
