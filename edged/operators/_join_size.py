@@ -62,8 +62,8 @@ counting all rows 10 to 15 (5 * 10^5 a side and beat, windows of 10^6)."""
 CALM, CALM_MAX = 16, 1024
 """Beats for which all rows are counted after one that a sample could not judge; twice as many each
 time, up to CALM_MAX."""
-GROUPS = 256
-"""Groups of beats, about, in which rows leave a window."""
+LEAVES = 256
+"""Groups of beats, about, in which the rows of a window leave it."""
 LOGS = COUNTS.left_log, COUNTS.right_log
 Live = Callable[[int], tuple[Hashes, Int64s]]
 """The hashes and the times of the rows that a side's window holds."""
@@ -252,7 +252,7 @@ class CellLog:
         self._arrived += rows
         if len(self._groups) > 1:
             window = self._arrived - self._groups[0][0]
-            if GROUPS * (self._arrived - self._groups[-2][0]) < window:
+            if LEAVES * (self._arrived - self._groups[-2][0]) < window:
                 self._groups.pop()
         self._groups.append((self._arrived, self._stop))
         self._noted = self._stop
