@@ -227,7 +227,7 @@ class CellLog:
         return self._cells.nbytes
 
     def clear(self) -> None:
-        """Begin anew, with an empty window."""
+        """Drop all entries: the window is empty."""
         self._start = self._stop = self._noted = self._arrived = 0
         self._groups.clear()
 
