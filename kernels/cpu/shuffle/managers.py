@@ -1,0 +1,224 @@
+"""Page managers: reserving slots and data space on the open page of a partition.
+
+    LOCK, LOCK_MINIMAL, EXCLUSIVE   `reserve_plain`, under the partition's lock or by its one thread
+    LOCK_FREE                       `reserve_free`: one compare-and-exchange takes slots and data
+
+A reservation takes as many of a batch's next tuples as fit, in their order.  A thread's later
+reservation lies behind its earlier one, on the same page or a later one: each manager keeps the
+order of a producer's tuples within a partition.
+
+**The end of a page.**  Algorithm 3 of the thesis tests for a full page only after an exchange has
+failed: one that succeeds at once takes a slot beyond the end.  Here every attempt computes what
+fits, and the reservation that crosses the end (or meets it) closes the page in the same exchange;
+that thread alone allocates the successor, if it has tuples left.  Else the next tuple's thread
+does: pages are allocated at their first tuple, instead of one for each partition in advance.
+
+A tuple larger than a page gets a page of its own size, which is closed at once; the open page
+before it is closed too, so that the order holds.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kernels.cpu import atomics
+from kernels.cpu.records import get, put
+from kernels.cpu.shuffle.memory import (
+    ALLOCATING, CLOSED, CTX, EXCLUSIVE, LOCK, LOCK_FREE, NO_PAGE, OWNER, PAGE, TAG_AT, THREAD,
+    acquire_lock, back_off, bump, step, word_data, word_tuples,
+)  # fmt: skip
+from kernels.cpu.shuffle.pagetable import (
+    add_written, allocate, close, closed_word, fits, is_full, need_of, reserved_word,
+)  # fmt: skip
+from kernels.cpu.shuffle.writing import write_tuples
+from kernels.registry import device
+
+
+@device
+def take(thread: int, page: int, word: int, data: int) -> None:
+    """Note a reservation that begins where `word` ends."""
+    put(thread, THREAD.got_page, page)
+    put(thread, THREAD.got_first, word_tuples(word))
+    put(thread, THREAD.got_offset, word_data(word))
+    put(thread, THREAD.got_bytes, data)
+    bump(thread, THREAD.reservations, 1)
+
+
+@device
+def older(page: int, since: int) -> None:
+    """Note the arrival of a page's oldest tuple."""
+    at = page + 8 * PAGE.first_ns
+    seen = atomics.acquire_i64(at)
+    while since < seen:
+        before = atomics.swap_i64(at, seen, since)
+        if before == seen:
+            return
+        seen = before
+
+
+@device
+def capacity_for(ctx: int, lengths: int) -> Any:
+    """The capacity of an empty page for the next tuple: the common one, if it fits."""
+    common = get(ctx, CTX.page_bytes)
+    if fits(ctx, 0, common, 1, lengths)[0] == 0:
+        return need_of(ctx, lengths)
+    return common
+
+
+@device
+def reserve_plain(ctx: int, thread: int, owner: int, want: int, lengths: int, since: int) -> Any:
+    """Reserve for some of the next `want` tuples; the caller keeps other threads away.  Returns
+    their number, at least 1; the place is in the thread's `got_…` fields."""
+    while True:
+        page = get(owner, OWNER.page)
+        if page == NO_PAGE:
+            page = allocate(ctx, thread, owner, capacity_for(ctx, lengths), since)
+        capacity = get(page, PAGE.capacity)
+        word = get(page, PAGE.reserved)
+        count, data = fits(ctx, word, capacity, want, lengths)
+        after = reserved_word(word, count, data)
+        own_size = capacity != get(ctx, CTX.page_bytes)
+        ends = count < want or own_size or is_full(ctx, after, capacity)
+        put(page, PAGE.reserved, closed_word(after) if ends else after)
+        put(owner, OWNER.page, NO_PAGE if ends else page)
+        if since < get(page, PAGE.first_ns):
+            put(page, PAGE.first_ns, since)
+        take(thread, page, word, data)
+        if ends:
+            close(ctx, thread, page, word_tuples(after))
+        if count > 0:
+            return count
+
+
+@device
+def open_first(ctx: int, thread: int, owner: int, want: int, lengths: int, since: int) -> Any:
+    """Open a page with its first tuples in a partition that has none; as `reserve_plain`."""
+    capacity = capacity_for(ctx, lengths)
+    own_size = capacity != get(ctx, CTX.page_bytes)
+    page = allocate(ctx, thread, owner, capacity, since)
+    word = get(page, PAGE.reserved)
+    count, data = fits(ctx, word, capacity, want, lengths)
+    after = reserved_word(word, count, data)
+    ends = count < want or own_size or is_full(ctx, after, capacity)
+    step(ctx, thread)
+    atomics.release_i64(page + 8 * PAGE.reserved, closed_word(after) if ends else after)
+    atomics.release_i64(owner + 8 * OWNER.page, NO_PAGE if ends else page)
+    take(thread, page, word, data)
+    if ends:
+        close(ctx, thread, page, word_tuples(after))
+    return count
+
+
+@device
+def reserve_free(ctx: int, thread: int, owner: int, want: int, lengths: int, since: int) -> Any:
+    """As `reserve_plain`, with any threads at once and no lock."""
+    at, spins, capacity = owner + 8 * OWNER.page, 0, get(ctx, CTX.page_bytes)
+    while True:
+        page = atomics.acquire_i64(at)
+        if page == NO_PAGE and atomics.swap_i64(at, NO_PAGE, ALLOCATING) == NO_PAGE:
+            return open_first(ctx, thread, owner, want, lengths, since)
+        word = CLOSED
+        if page > ALLOCATING:
+            word = atomics.acquire_i64(page + 8 * PAGE.reserved)
+        if word >> TAG_AT != get(owner, OWNER.number):  # closed, or reused by another partition
+            back_off(thread, spins)
+            spins += 1
+            continue
+        count, data = fits(ctx, word, capacity, want, lengths)
+        after = reserved_word(word, count, data)
+        ends = count < want or is_full(ctx, after, capacity)
+        step(ctx, thread)
+        new = closed_word(after) if ends else after
+        if atomics.swap_i64(page + 8 * PAGE.reserved, word, new) != word:
+            bump(thread, THREAD.retries, 1)
+            continue
+        older(page, since)
+        take(thread, page, word, data)
+        if ends:
+            succeed(ctx, thread, owner, count < want and lengths == 0, since)
+            close(ctx, thread, page, word_tuples(after))
+        if count > 0:
+            return count
+
+
+@device
+def succeed(ctx: int, thread: int, owner: int, more: bool, since: int) -> None:
+    """Replace a page that this thread has closed: by a new one if it has more tuples, which all
+    have the width of those before, else by none."""
+    page = NO_PAGE
+    step(ctx, thread)
+    if more and get(ctx, CTX.fixed_max) != 0:
+        page = allocate(ctx, thread, owner, get(ctx, CTX.page_bytes), since)
+    atomics.release_i64(owner + 8 * OWNER.page, page)
+
+
+@device
+def insert(
+    ctx: int, thread: int, owner: int, count: int, block: int, hashes: int, lengths: int, since: int
+) -> None:
+    """Insert a block of tuples (`writing.write_tuples`) into a partition."""
+    manager, left = get(ctx, CTX.manager), count
+    bump(thread, THREAD.inserted, count)
+    lock = owner + 8 * OWNER.lock
+    if manager == LOCK:
+        acquire_lock(thread, lock)
+    while left > 0:
+        if manager == LOCK_FREE:
+            taken = reserve_free(ctx, thread, owner, left, lengths, since)
+        elif manager == LOCK or manager == EXCLUSIVE:
+            taken = reserve_plain(ctx, thread, owner, left, lengths, since)
+        else:
+            acquire_lock(thread, lock)
+            taken = reserve_plain(ctx, thread, owner, left, lengths, since)
+            step(ctx, thread)
+            atomics.release_i64(lock, 0)
+        step(ctx, thread)
+        page, data = get(thread, THREAD.got_page), get(thread, THREAD.got_bytes)
+        first, offset = get(thread, THREAD.got_first), get(thread, THREAD.got_offset)
+        bump(thread, THREAD.row_bytes, data)
+        write_tuples(ctx, page, first, offset, taken, data, block, hashes, lengths)
+        add_written(ctx, thread, page, taken)
+        left -= taken
+        hashes += 4 * taken
+        if get(ctx, CTX.slotted) != 0:
+            block -= data
+        else:
+            block += taken * get(ctx, CTX.stride)
+        if lengths != 0:
+            lengths += 4 * taken
+    if manager == LOCK:
+        step(ctx, thread)
+        atomics.release_i64(lock, 0)
+
+
+@device
+def flush(ctx: int, thread: int, owner: int) -> None:
+    """Close the open page of a partition, also while other threads insert.  Of a partition without
+    synchronisation this may do its own thread only."""
+    manager, lock, at = get(ctx, CTX.manager), owner + 8 * OWNER.lock, owner + 8 * OWNER.page
+    if manager == LOCK_FREE:
+        page = atomics.acquire_i64(at)
+        if page <= ALLOCATING:
+            return
+        word = atomics.acquire_i64(page + 8 * PAGE.reserved)
+        open_here = word >> TAG_AT == get(owner, OWNER.number) and word_tuples(word) > 0
+        step(ctx, thread)
+        if (
+            open_here
+            and atomics.swap_i64(page + 8 * PAGE.reserved, word, closed_word(word)) == word
+        ):
+            atomics.release_i64(at, NO_PAGE)
+            close(ctx, thread, page, word_tuples(word))
+        return
+    if manager != EXCLUSIVE:
+        acquire_lock(thread, lock)
+    page = get(owner, OWNER.page)
+    if page != NO_PAGE:
+        word = get(page, PAGE.reserved)
+        put(page, PAGE.reserved, closed_word(word))
+        put(owner, OWNER.page, NO_PAGE)
+    if manager != EXCLUSIVE:
+        step(ctx, thread)
+        atomics.release_i64(lock, 0)
+    if page != NO_PAGE:
+        close(ctx, thread, page, word_tuples(word))

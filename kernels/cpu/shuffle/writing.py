@@ -1,0 +1,147 @@
+"""Writing tuples to the places that are reserved for them, and copying rows.
+
+A block of tuples is given by its rows as a page holds them.  Dense rows follow each other from the
+address `block` on.  Slotted rows lie in reverse order before it, as in the page, so that a block is
+written in two steps, each of them in one piece: its slots, and its data.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kernels.cpu import mem
+from kernels.cpu.records import get
+from kernels.cpu.shuffle.memory import CTX, HEADER, PAGE, SLOT
+from kernels.cpu.shuffle.vectors import copy_64, stream_64
+from kernels.registry import device
+
+STREAM_BYTES_MIN = 128
+
+
+@device
+def copy_exact(target: int, source: int, size: int) -> None:
+    """Copy `size` bytes, and write no other."""
+    while size >= 64:
+        copy_64(target, source)
+        target += 64
+        source += 64
+        size -= 64
+    while size >= 16:
+        mem.copy_16(target, source)
+        target += 16
+        source += 16
+        size -= 16
+    if size & 8:
+        mem.store_u64(target, mem.load_u64(source))
+        target += 8
+        source += 8
+    if size & 4:
+        mem.store_u32(target, mem.load_u32(source))
+        target += 4
+        source += 4
+    if size & 2:
+        mem.store_u16(target, mem.load_u16(source))
+        target += 2
+        source += 2
+    if size & 1:
+        mem.store_u8(target, mem.load_u8(source))
+
+
+@device
+def copy_up(target: int, source: int, size: int) -> None:
+    """Copy `size` bytes; up to 15 bytes behind them are read and overwritten."""
+    while size >= 64:
+        copy_64(target, source)
+        target += 64
+        source += 64
+        size -= 64
+    while size > 0:
+        mem.copy_16(target, source)
+        target += 16
+        source += 16
+        size -= 16
+
+
+@device
+def copy_down(target: int, source: int, size: int) -> None:
+    """Copy `size` bytes that end before `source`, to before `target`; up to 15 bytes before them
+    are read and overwritten."""
+    while size >= 64:
+        target -= 64
+        source -= 64
+        copy_64(target, source)
+        size -= 64
+    while size > 0:
+        target -= 16
+        source -= 16
+        mem.copy_16(target, source)
+        size -= 16
+
+
+@device
+def copy_block(target: int, source: int, size: int, stream: int) -> None:
+    """Copy a block: its whole cache lines with non-temporal stores if `stream`."""
+    if stream != 0 and size >= STREAM_BYTES_MIN:
+        head = -target & 63
+        if head != 0:
+            copy_exact(target, source, head)
+            target += head
+            source += head
+            size -= head
+        while size >= 64:
+            stream_64(target, source)
+            target += 64
+            source += 64
+            size -= 64
+    copy_exact(target, source, size)
+
+
+@device
+def write_slot(slot: int, key: Any, offset: int, length: int) -> None:
+    """One slot."""
+    mem.store_u32(slot, key)
+    mem.store_u32(slot + 4, np.uint32(offset))
+    mem.store_u32(slot + 8, np.uint32(length))
+
+
+@device
+def write_slots(slot: int, offset: int, count: int, width: int, hashes: int, lengths: int) -> None:
+    """The slots of a block behind `offset` bytes of data."""
+    if lengths == 0:
+        for j in range(count):
+            offset += width
+            write_slot(slot + SLOT * j, mem.load_u32(hashes + 4 * j), offset, width)
+    else:
+        for j in range(count):
+            size = mem.load_u32(lengths + 4 * j) + 0
+            offset += size
+            write_slot(slot + SLOT * j, mem.load_u32(hashes + 4 * j), offset, size)
+
+
+@device
+def write_tuples(
+    ctx: int, page: int, first: int, offset: int, count: int, data: int,
+    block: int, hashes: int, lengths: int,
+) -> None:  # fmt: skip
+    """Write a block of `count` tuples with `data` bytes of data to the slots from `first` on, behind
+    `offset` bytes of data.  `hashes` and `lengths` are addresses of uint32; `lengths` is 0 where all
+    rows have one width.  Dense pages need neither."""
+    base, stride, stream = get(page, PAGE.base), get(ctx, CTX.stride), get(ctx, CTX.stream)
+    at = base + HEADER + stride * first
+    if get(ctx, CTX.slotted) == 0:
+        copy_block(at, block, count * stride, stream)
+        return
+    end, width = base + get(page, PAGE.end_at) - offset, get(ctx, CTX.width)
+    if get(ctx, CTX.two_step) != 0:
+        write_slots(at, offset, count, width, hashes, lengths)
+        copy_block(end - data, block - data, data, stream)
+        return
+    for j in range(count):
+        size = width if lengths == 0 else mem.load_u32(lengths + 4 * j) + 0
+        offset += size
+        write_slot(at + SLOT * j, mem.load_u32(hashes + 4 * j), offset, size)
+        end -= size
+        block -= size
+        copy_exact(end, block, size)
