@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -165,7 +165,7 @@ class Shuffle:
         return ShuffleRun(memory)
 
 
-def _on_threads(function: Any, arguments: list[tuple[int, ...]]) -> None:
+def _on_threads(function: Any, arguments: Sequence[tuple[int, ...]]) -> None:
     """Call a kernel once a thread, the first time compiled or from the cache."""
     _compile(function, len(arguments[0]))
     if len(arguments) == 1:

@@ -88,7 +88,8 @@ class GeneratedInput:
         weights = np.arange(1, ZIPF_VALUES + 1, dtype=np.float64) ** -self.zipf
         edges = np.cumsum(weights)
         drawn = np.searchsorted(edges, rng.random(ZIPF_KEYS) * edges[-1])
-        return drawn.astype(np.uint32) * np.uint32(2654435761)
+        keys: npt.NDArray[np.uint32] = drawn.astype(np.uint32) * np.uint32(2654435761)
+        return keys
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,16 +11,16 @@ import numpy.typing as npt
 from edged.data.columns import APART_BYTES, address
 from edged.pages.header import HEADER_BYTES
 from edged.pages.shuffle_input import ColumnInput, GeneratedInput
-from edged.pages.shuffle_plan import LINE_BYTES, ShufflePlan, sizes_of
+from edged.pages.shuffle_plan import CACHE_LINE, ShufflePlan, sizes_of
 from kernels.cpu.shuffle import members, memory
-from kernels.cpu.shuffle.memory import BATCH, CTX, OWNER, PAGE, THREAD
+from kernels.cpu.shuffle.memory import BATCH, CTX, OWNER, THREAD
 from kernels.cpu.shuffle.vectors import LANES
 
 _NORESERVE = 0x4000
 """MAP_NORESERVE of Linux: Python names it from 3.13 on."""
 _SLACK = 128
 """Bytes around rows that a wide copy may read."""
-_COLOUR = 7 * LINE_BYTES
+_COLOUR = 7 * CACHE_LINE
 """Pages begin on different sets of the caches."""
 
 
@@ -63,7 +63,7 @@ class ShuffleMemory:
         for owners in (self._owners, *self._local_owners):
             owners[:, OWNER.lock] = owners[:, OWNER.page] = owners[:, OWNER.seq] = 0
         for batch in self._batches:
-            batch[BATCH.count] = batch[BATCH.filled] = 0
+            batch[BATCH.tuples] = batch[BATCH.filled] = 0
         for unit in self._units:
             slots = np.arange(members.GROUP_SLOTS)
             unit[:, BATCH.claimed] = slots - members.GROUP_SLOTS
@@ -76,7 +76,7 @@ class ShuffleMemory:
     def _page_numbers(self) -> tuple[int, int, int, int]:
         """Most pages, pages before reuse, bytes of their memory, and the distance of two."""
         plan, shape, tuples = self.plan, self.shape, self.source.tuples
-        region = -(-plan.page_bytes // LINE_BYTES) * LINE_BYTES + _COLOUR
+        region = -(-plan.page_bytes // CACHE_LINE) * CACHE_LINE + _COLOUR
         usable = plan.page_bytes - HEADER_BYTES
         own_size = shape.tuple_bytes_max > usable
         if own_size or plan.flushes:
@@ -142,7 +142,7 @@ class ShuffleMemory:
         c[CTX.stride], c[CTX.width] = self.shape.stride, self.shape.width
         c[CTX.fixed_max], c[CTX.end_at] = sizes.fixed_max, sizes.end_at
         c[CTX.page_bytes], c[CTX.page_region] = plan.page_bytes, self.region
-        c[CTX.arena] = -(-address(self.arena) // LINE_BYTES) * LINE_BYTES
+        c[CTX.arena] = -(-address(self.arena) // CACHE_LINE) * CACHE_LINE
         c[CTX.pages], c[CTX.pages_max] = address(self.pages), self.pages_max
         c[CTX.pool], c[CTX.ring] = self.pool, address(self._ring)
         c[CTX.owners], c[CTX.owner_bytes] = address(self._owners), 8 * self._owner_words

@@ -8,13 +8,13 @@ from typing import Any
 
 from edged.pages.format import CAPACITY_MAX, CAPACITY_MIN, SLOT_BYTES
 from edged.pages.header import HEADER_BYTES
-from kernels.cpu.shuffle import memory, members
+from kernels.cpu.shuffle import members, memory
 
-PARTITIONS_MAX = 4096
+SHUFFLE_PARTITIONS_MAX = 4096
 L2_BYTES = 1 << 19
 """What all buffers of a thread may take of its second cache."""
 BUFFER_BYTES_MAX = 4096
-LINE_BYTES = 64
+CACHE_LINE = 64
 ROUNDED_SHARE = 256
 """A page leaves at most one in so many tuples unused, so that full buffers fill whole lines."""
 
@@ -90,8 +90,10 @@ class ShufflePlan:
     def __post_init__(self) -> None:
         if self.member not in RECIPES:
             raise ValueError(f"no member {self.member!r}; there are {', '.join(MEMBERS)}")
-        if not 1 <= self.partitions <= PARTITIONS_MAX:
-            raise ValueError(f"partitions must be 1 to {PARTITIONS_MAX}, not {self.partitions}")
+        if not 1 <= self.partitions <= SHUFFLE_PARTITIONS_MAX:
+            raise ValueError(
+                f"partitions must be 1 to {SHUFFLE_PARTITIONS_MAX}, not {self.partitions}"
+            )
         if not CAPACITY_MIN <= self.page_bytes <= CAPACITY_MAX:
             raise ValueError(f"pages have {CAPACITY_MIN} to {CAPACITY_MAX} bytes")
         if self.threads < 1 or not 1 <= self.units <= self.threads:
@@ -164,7 +166,7 @@ def sizes_of(plan: ShufflePlan, shape: RowShape) -> ShuffleSizes:
     stride = data + excess
     if shape.slotted:
         stride = memory.BUFFER_EXCESS + data + 4 * tuples * (1 if shape.width else 2)
-    stride = -(-stride // LINE_BYTES) * LINE_BYTES
+    stride = -(-stride // CACHE_LINE) * CACHE_LINE
     stream = plan.nontemporal if plan.nontemporal is not None else plan.recipe.buffered
     return ShuffleSizes(fixed, end, tuples, data, stride, stream)
 
@@ -173,9 +175,9 @@ def _buffer(plan: ShufflePlan, shape: RowShape) -> tuple[int, int]:
     """Tuples of a buffer, and bytes of its rows: whole cache lines where rows have one width."""
     wanted = plan.buffer_bytes or min(BUFFER_BYTES_MAX, L2_BYTES // plan.partitions)
     if not shape.width:
-        data = max(LINE_BYTES * 4, wanted // LINE_BYTES * LINE_BYTES)
+        data = max(CACHE_LINE * 4, wanted // CACHE_LINE * CACHE_LINE)
         return max(4, 2 * data // max(8, shape.row_bytes_mean)), data
-    line = LINE_BYTES // math.gcd(LINE_BYTES, shape.width)
+    line = CACHE_LINE // math.gcd(CACHE_LINE, shape.width)
     if shape.slotted:
         line = max(line, 16)
     tuples = max(1, wanted // shape.width)

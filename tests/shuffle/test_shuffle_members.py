@@ -11,7 +11,13 @@ from hypothesis import strategies as st
 from edged.pages.shuffle import MEMBERS, GeneratedInput
 from tests.naive.shuffle import partitioned
 from tests.shuffle.support import (
-    ORDERED, by_partition, number_of, pages_of, run, settings_of_plans, sources,
+    ORDERED,
+    by_partition,
+    number_of,
+    pages_of,
+    run,
+    settings_of_plans,
+    sources,
 )  # fmt: skip
 from tests.whole import examples
 

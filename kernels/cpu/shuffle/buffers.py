@@ -11,8 +11,6 @@ A full buffer is spilled to a page manager or, where histograms have assigned ch
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from kernels.cpu import mem

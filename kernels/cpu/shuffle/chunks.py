@@ -14,8 +14,15 @@ from kernels.cpu import mem
 from kernels.cpu.records import get, put
 from kernels.cpu.shuffle.managers import reserve_plain
 from kernels.cpu.shuffle.memory import (
-    CHUNK, CHUNK_BYTES, CTX, CURSOR, CURSOR_BYTES, THREAD, bump, step,
-)  # fmt: skip
+    CHUNK,
+    CHUNK_BYTES,
+    CTX,
+    CURSOR,
+    CURSOR_BYTES,
+    THREAD,
+    bump,
+    step,
+)
 from kernels.cpu.shuffle.pagetable import add_written
 from kernels.cpu.shuffle.writing import write_tuples
 from kernels.registry import device
@@ -35,7 +42,7 @@ def assign(
         put(at, CHUNK.page, get(thread, THREAD.got_page))
         put(at, CHUNK.first, get(thread, THREAD.got_first))
         put(at, CHUNK.offset, get(thread, THREAD.got_offset))
-        put(at, CHUNK.count, taken)
+        put(at, CHUNK.slots, taken)
         at += CHUNK_BYTES
         bump(thread, THREAD.chunk_count, 1)
         count -= taken
@@ -67,8 +74,8 @@ def write_chunked(
             put(cursor, CURSOR.page, get(chunk, CHUNK.page))
             put(cursor, CURSOR.slot, get(chunk, CHUNK.first))
             put(cursor, CURSOR.offset, get(chunk, CHUNK.offset))
-            put(cursor, CURSOR.left, get(chunk, CHUNK.count))
-            put(cursor, CURSOR.count, get(chunk, CHUNK.count))
+            put(cursor, CURSOR.left, get(chunk, CHUNK.slots))
+            put(cursor, CURSOR.slots, get(chunk, CHUNK.slots))
             put(cursor, CURSOR.next, chunk + CHUNK_BYTES)
             step(ctx, thread)
         page, left = get(cursor, CURSOR.page), get(cursor, CURSOR.left)
@@ -81,7 +88,7 @@ def write_chunked(
         put(cursor, CURSOR.offset, offset + data)
         put(cursor, CURSOR.left, left - taken)
         if left == taken:
-            add_written(ctx, thread, page, get(cursor, CURSOR.count))
+            add_written(ctx, thread, page, get(cursor, CURSOR.slots))
         count -= taken
         hashes += 4 * taken
         block += taken * get(ctx, CTX.stride) if get(ctx, CTX.slotted) == 0 else -data

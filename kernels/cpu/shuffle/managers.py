@@ -24,12 +24,35 @@ from typing import Any
 from kernels.cpu import atomics
 from kernels.cpu.records import get, put
 from kernels.cpu.shuffle.memory import (
-    ALLOCATING, CLOSED, CTX, EXCLUSIVE, LOCK, LOCK_FREE, NO_PAGE, OWNER, PAGE, TAG_AT, THREAD,
-    acquire_lock, back_off, bump, step, word_data, word_tuples,
-)  # fmt: skip
+    ALLOCATING,
+    CLOSED,
+    CTX,
+    EXCLUSIVE,
+    LOCK,
+    LOCK_FREE,
+    LOCK_MINIMAL,
+    NO_PAGE,
+    OWNER,
+    PAGE,
+    TAG_AT,
+    THREAD,
+    acquire_lock,
+    back_off,
+    bump,
+    step,
+    word_data,
+    word_tuples,
+)
 from kernels.cpu.shuffle.pagetable import (
-    add_written, allocate, close, closed_word, fits, is_full, need_of, reserved_word,
-)  # fmt: skip
+    add_written,
+    allocate,
+    close,
+    closed_word,
+    fits,
+    is_full,
+    need_of,
+    reserved_word,
+)
 from kernels.cpu.shuffle.writing import write_tuples
 from kernels.registry import device
 
@@ -165,7 +188,7 @@ def insert(
     while left > 0:
         if manager == LOCK_FREE:
             taken = reserve_free(ctx, thread, owner, left, lengths, since)
-        elif manager == LOCK or manager == EXCLUSIVE:
+        elif manager != LOCK_MINIMAL:
             taken = reserve_plain(ctx, thread, owner, left, lengths, since)
         else:
             acquire_lock(thread, lock)

@@ -21,9 +21,22 @@ from kernels.cpu.shuffle.buffers import collect, deliver_one, spill_all
 from kernels.cpu.shuffle.chunks import assign
 from kernels.cpu.shuffle.managers import flush
 from kernels.cpu.shuffle.memory import (
-    BATCH, BATCH_BYTES, CTX, CURSOR_BYTES, EXCLUSIVE, OWNER, THREAD, THREAD_BYTES, acquire_lock,
-    back_off, barrier, bump, now_ns, owner_of, step,
-)  # fmt: skip
+    BATCH,
+    BATCH_BYTES,
+    CTX,
+    CURSOR_BYTES,
+    EXCLUSIVE,
+    OWNER,
+    THREAD,
+    THREAD_BYTES,
+    acquire_lock,
+    back_off,
+    barrier,
+    bump,
+    now_ns,
+    owner_of,
+    step,
+)
 from kernels.cpu.shuffle.merging import merge_partition
 from kernels.cpu.shuffle.source import ask, row_length
 from kernels.cpu.shuffle.writing import copy_exact
@@ -76,7 +89,7 @@ def flush_one(ctx: int, thread: int) -> None:
 @device
 def insert_batch(ctx: int, thread: int, batch: int, buffered: int) -> None:
     """Insert all tuples of a batch."""
-    count = get(batch, BATCH.count)
+    count = get(batch, BATCH.tuples)
     if buffered != 0:
         collect(ctx, thread, batch, 0, count)
     else:
@@ -101,7 +114,7 @@ def run_on_demand(ctx: int, number: int, buffered: int) -> None:
 def count_tuples(ctx: int, thread: int, batch: int) -> None:
     """Make the histogram of a batch and, of rows of any size, their lengths by partition."""
     counts, partitions = get(thread, THREAD.counts), get(ctx, CTX.partitions)
-    count, targets = get(batch, BATCH.count), get(batch, BATCH.targets)
+    count, targets = get(batch, BATCH.tuples), get(batch, BATCH.targets)
     bump(thread, THREAD.accesses, count)
     for p in range(partitions):
         mem.store_i64(counts + 8 * p, 0)
@@ -161,7 +174,7 @@ def run_hybrid(ctx: int, number: int, buffered: int) -> None:
 @device
 def materialise(ctx: int, thread: int, batch: int, store: int) -> None:
     """Append a batch to the thread's store."""
-    held, count = get(store, BATCH.count), get(batch, BATCH.count)
+    held, count = get(store, BATCH.tuples), get(batch, BATCH.tuples)
     bump(thread, THREAD.accesses, count)
     if held == 0:
         put(store, BATCH.arrived_ns, get(batch, BATCH.arrived_ns))
@@ -174,7 +187,7 @@ def materialise(ctx: int, thread: int, batch: int, store: int) -> None:
     copy_exact(get(store, BATCH.rows) + begins, get(batch, BATCH.rows), size)
     copy_exact(get(store, BATCH.hashes) + 4 * held, get(batch, BATCH.hashes), 4 * count)
     copy_exact(get(store, BATCH.targets) + 4 * held, get(batch, BATCH.targets), 4 * count)
-    put(store, BATCH.count, held + count)
+    put(store, BATCH.tuples, held + count)
 
 
 @member
@@ -238,7 +251,7 @@ def run_group(ctx: int, number: int, barriers: int) -> None:
     thread, use = begin(ctx, number), 0
     while True:
         batch = shared_batch(ctx, thread, use)
-        count = get(batch, BATCH.count)
+        count = get(batch, BATCH.tuples)
         if count == 0:
             break
         found = select(thread, batch, count)

@@ -25,7 +25,6 @@ LOCK, LOCK_MINIMAL, LOCK_FREE, EXCLUSIVE = 0, 1, 2, 3
 """Page managers: lock held while tuples are written, lock held for reserving alone, compare and
 exchange, and none for partitions that one thread writes."""
 SLOT = 12
-HEADER = 224
 DATA_AT, TAG_AT = 23, 48
 TUPLES_MASK, DATA_MASK, CLOSED = (1 << 23) - 1, (1 << 25) - 1, 1 << 60
 COMPLETE = 1 << 40
@@ -175,7 +174,7 @@ class ShuffleThread(NamedTuple):
 class BatchMemory(NamedTuple):
     """A batch, where its source has put it."""
 
-    count: I64 = field("tuples; 0: the input has ended")
+    tuples: I64 = field("how many; 0: the input has ended")
     number: I64 = field("0, 1, 2, … of the input")
     rows: ADDRESS = field("rows as a page holds them, one behind the other")
     offsets: ADDRESS = field("int64[count + 1] into them; 0: fixed width")
@@ -195,7 +194,7 @@ class PageChunk(NamedTuple):
     page: ADDRESS = field("the page")
     first: I64 = field("the first slot")
     offset: I64 = field("bytes of data before it")
-    count: I64 = field("slots")
+    slots: I64 = field("how many")
 
 
 class ChunkCursor(NamedTuple):
@@ -205,7 +204,7 @@ class ChunkCursor(NamedTuple):
     slot: I64 = field("the next slot")
     offset: I64 = field("bytes of data before it")
     left: I64 = field("slots left")
-    count: I64 = field("slots of the chunk")
+    slots: I64 = field("slots of the chunk")
     next: ADDRESS = field("the next PageChunk; those of a thread and partition follow each other")
 
 
@@ -217,7 +216,7 @@ THREAD_BYTES = (size_of(ShuffleThread) + 383) // 128 * 128
 
 
 @device
-def now_ns(thread: int) -> int:
+def now_ns(thread: int) -> Any:
     """CLOCK_MONOTONIC."""
     return team.now_ns(thread + 8 * THREAD.clock - team.CLOCK)
 
@@ -270,7 +269,7 @@ def barrier(ctx: int, thread: int, number: int) -> None:
 
 
 @device
-def owner_of(ctx: int, thread: int, partition: int) -> int:
+def owner_of(ctx: int, thread: int, partition: int) -> Any:
     """The partition's open page, this thread's own where pages are thread-local."""
     owners = get(thread, THREAD.owners)
     if owners == 0:

@@ -12,18 +12,28 @@ from __future__ import annotations
 from typing import Any
 
 from kernels.cpu import mem
+from kernels.cpu.pages import HEADER
 from kernels.cpu.records import get, put
 from kernels.cpu.shuffle.memory import (
-    CTX, DATA_AT, HEADER, NO_PAGE, OWNER, PAGE, SLOT, THREAD, THREAD_BYTES, bump, word_data,
+    CTX,
+    DATA_AT,
+    NO_PAGE,
+    OWNER,
+    PAGE,
+    SLOT,
+    THREAD,
+    THREAD_BYTES,
+    bump,
+    word_data,
     word_tuples,
-)  # fmt: skip
+)
 from kernels.cpu.shuffle.pagetable import drop, hand_over
 from kernels.cpu.shuffle.writing import copy_exact, write_slot
 from kernels.registry import device
 
 
 @device
-def thread_owner(ctx: int, number: int, partition: int) -> int:
+def thread_owner(ctx: int, number: int, partition: int) -> Any:
     """The open page of a thread in a partition."""
     thread = get(ctx, CTX.threads_at) + THREAD_BYTES * number
     return get(thread, THREAD.owners) + partition * get(ctx, CTX.owner_bytes)

@@ -12,12 +12,30 @@ from __future__ import annotations
 from typing import Any
 
 from kernels.cpu import atomics, mem
+from kernels.cpu.pages import HEADER
 from kernels.cpu.records import get, put
 from kernels.cpu.shuffle import vectors
 from kernels.cpu.shuffle.memory import (
-    CLOSED, COMPLETE, CTX, DATA_AT, FREED, HEADER, LATENCY_BUCKETS, OWNER, PAGE, PAGE_BYTES, SLOT,
-    TAG_AT, THREAD, acquire_lock, back_off, bump, now_ns, step, word_data, word_tuples,
-)  # fmt: skip
+    CLOSED,
+    COMPLETE,
+    CTX,
+    DATA_AT,
+    FREED,
+    LATENCY_BUCKETS,
+    OWNER,
+    PAGE,
+    PAGE_BYTES,
+    SLOT,
+    TAG_AT,
+    THREAD,
+    acquire_lock,
+    back_off,
+    bump,
+    now_ns,
+    step,
+    word_data,
+    word_tuples,
+)
 from kernels.registry import device
 
 SKEW = 32
@@ -47,7 +65,7 @@ def fits(ctx: int, word: int, capacity: int, want: int, lengths: int) -> Any:
 
 
 @device
-def is_full(ctx: int, word: int, capacity: int) -> bool:
+def is_full(ctx: int, word: int, capacity: int) -> Any:
     """Whether not even an empty row fits."""
     width, most = get(ctx, CTX.width), get(ctx, CTX.fixed_max)
     if width != 0 and most != 0 and capacity == get(ctx, CTX.page_bytes):
@@ -102,7 +120,7 @@ def count_live(ctx: int) -> None:
 
 
 @device
-def allocate(ctx: int, thread: int, owner: int, capacity: int, since: int) -> int:
+def allocate(ctx: int, thread: int, owner: int, capacity: int, since: int) -> Any:
     """An open page for a partition; the caller alone may open one.  It is not published yet."""
     common = capacity == get(ctx, CTX.page_bytes)
     number = new_number(ctx, thread, common)

@@ -43,7 +43,7 @@ def ask(ctx: int, thread: int, batch: int) -> Any:
     first = number * get(ctx, CTX.batch)
     count = max(0, min(get(ctx, CTX.batch), get(ctx, CTX.tuples) - first))
     put(batch, BATCH.number, number)
-    put(batch, BATCH.count, count)
+    put(batch, BATCH.tuples, count)
     put(batch, BATCH.arrived_ns, now_ns(thread))
     if count == 0:
         return count

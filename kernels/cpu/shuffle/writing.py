@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 
 from kernels.cpu import mem
+from kernels.cpu.pages import HEADER
 from kernels.cpu.records import get
-from kernels.cpu.shuffle.memory import CTX, HEADER, PAGE, SLOT
+from kernels.cpu.shuffle.memory import CTX, PAGE, SLOT
 from kernels.cpu.shuffle.vectors import copy_64, stream_64
 from kernels.registry import device
 
@@ -125,9 +126,9 @@ def write_tuples(
     ctx: int, page: int, first: int, offset: int, count: int, data: int,
     block: int, hashes: int, lengths: int,
 ) -> None:  # fmt: skip
-    """Write a block of `count` tuples with `data` bytes of data to the slots from `first` on, behind
-    `offset` bytes of data.  `hashes` and `lengths` are addresses of uint32; `lengths` is 0 where all
-    rows have one width.  Dense pages need neither."""
+    """Write a block of `count` tuples with `data` bytes of data to the slots from `first` on,
+    behind `offset` bytes of data.  `hashes` and `lengths` are addresses of uint32; `lengths` is 0
+    where all rows have one width.  Dense pages need neither."""
     base, stride, stream = get(page, PAGE.base), get(ctx, CTX.stride), get(ctx, CTX.stream)
     at = base + HEADER + stride * first
     if get(ctx, CTX.slotted) == 0:
