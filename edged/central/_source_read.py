@@ -6,7 +6,7 @@ import contextlib
 import gc
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -35,10 +35,19 @@ def read(
     instead where the request says so.
     """
     _freeze_imports()
+    return decode(request, _pages(request, slices), on_corrupt)
+
+
+def decode(
+    request: Request,
+    pages: Iterable[tuple[str, Any, memoryview]],
+    on_corrupt: OnCorrupt | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """The rows of `pages`, each with its segment and its index row, as `read` gives them."""
     out = request.arrow_schema()
     decoder = PageDecoder(request.schema, request.decoded())
     taken: list[tuple[Header, int]] = []
-    for segment, row, page in _pages(request, slices):
+    for segment, row, page in pages:
         try:
             taken.append((_add(request, decoder, row, page), int(row["landed_at_us"])))
         except PageError as problem:
@@ -47,10 +56,10 @@ def read(
             (on_corrupt or mark_corrupt)(request, segment, row, problem)
             continue
         if decoder.raw_bytes >= BATCH_BYTES:
-            yield _batch(decoder, taken, out)
+            yield _batch(request, decoder, taken, out)
             taken = []
     if taken:
-        yield _batch(decoder, taken, out)
+        yield _batch(request, decoder, taken, out)
 
 
 def _freeze_imports() -> None:
@@ -89,7 +98,9 @@ def _add(request: Request, decoder: PageDecoder, row: Any, page: memoryview) -> 
     return decoder.add(page, header)
 
 
-def _batch(decoder: PageDecoder, taken: list[tuple[Header, int]], out: pa.Schema) -> pa.RecordBatch:
+def _batch(
+    request: Request, decoder: PageDecoder, taken: list[tuple[Header, int]], out: pa.Schema
+) -> pa.RecordBatch:
     rows = decoder.finish()
     arrays = []
     for field in out:
@@ -98,7 +109,10 @@ def _batch(decoder: PageDecoder, taken: list[tuple[Header, int]], out: pa.Schema
             arrays.append(column if column.type == field.type else column.cast(field.type))
         else:
             arrays.append(_metadata(field, taken))
-    return pa.RecordBatch.from_arrays(arrays, schema=out)
+    batch = pa.RecordBatch.from_arrays(arrays, schema=out)
+    if request.times is not None:
+        batch = batch.filter(request.times.mask(rows.column(request.times.column)))
+    return batch
 
 
 def _metadata(field: pa.Field, taken: list[tuple[Header, int]]) -> pa.Array:

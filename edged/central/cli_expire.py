@@ -43,12 +43,9 @@ def command(
     """
     from edged.central.expire import expire
 
-    _owns(landing)
-    try:
-        age_us = duration_us("--older-than", older_than)
-    except JobError as problem:
-        raise ConfigError(str(problem)) from problem
-    found = expire(landing, time.time_ns() // 1000 - age_us, unread, dry_run)
+    require_owner(landing)
+    before_us = time.time_ns() // 1000 - age("--older-than", older_than)
+    found = expire(landing, before_us, unread, dry_run)
     if as_json:
         click.echo(json.dumps({**asdict(found), "dry_run": dry_run}))
         return
@@ -56,12 +53,22 @@ def command(
     click.echo(
         f"{len(found.segments)} segments {verb}: {found.pages:,} pages, {found.bytes:,} bytes"
     )
+    if found.files:
+        click.echo(f"{found.files} Parquet files {verb}: {found.file_bytes:,} bytes")
     for why, count in sorted(found.kept.items()):
         click.echo(f"{count} kept: {why}")
 
 
-def _owns(landing: Path) -> None:
-    """Require the collector's user: the collector must be able to read the folded summaries."""
+def age(option: str, text: str) -> int:
+    """A duration in microseconds.  Raises ConfigError, which names the option."""
+    try:
+        return duration_us(option, text)
+    except JobError as problem:
+        raise ConfigError(str(problem)) from problem
+
+
+def require_owner(landing: Path) -> None:
+    """Require the collector's user, which must be able to read what is written."""
     owner = landing.stat().st_uid
     if os.geteuid() != owner:
         raise ConfigError(

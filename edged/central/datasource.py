@@ -11,6 +11,9 @@ Options
     columns             comma-separated: only these are decoded and in the schema; Spark does not
                         pass the used columns to Python sources
     metadata            true adds _device, _epoch, _partition, _seq and _landed_at
+    devices             comma-separated: only rows of these
+    since, until, time  only rows whose column `time` is at or after `since` and before `until`, as
+                        for `edged.read_landing`
     corrupt             skip (default): a damaged page is left out and marked in LANDING/corrupt;
                         fail: it ends the query
     partition_bytes     page bytes per task, at most (64MiB)
@@ -18,6 +21,10 @@ Options
     pages_per_trigger   pages per micro-batch, at most (no limit)
     consumer            a name: the position that Spark has committed is kept in
                         LANDING/consumers/<name>.json, which tells retention what is still needed
+    position            batch: exactly these pages, `{segment: rows}`, and no compacted rows
+
+A batch read covers compacted rows (`edged/central/compacted.py`) as well; with
+`edged.central.landing_frame` Spark reads those itself, which is faster.  Streams read pages only.
 
 Guarantees
 
@@ -33,8 +40,9 @@ Executors need numpy, pyarrow and pyspark beside `edged/`; see `edged.central.pa
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -63,7 +71,10 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from edged.central import consumers, segments
+from edged.central import compacted, consumers, segments
+from edged.central._source_parquet import RowGroups
+from edged.central._source_parquet import plan as plan_row_groups
+from edged.central._source_parquet import read as read_row_groups
 from edged.central._source_plan import (
     BatchLimits,
     Position,
@@ -77,6 +88,7 @@ from edged.central._source_read import read as read_slices
 from edged.central.consumers import Consumer
 from edged.central.local_directory import local_directory
 from edged.central.read_request import Request, resolve
+from edged.central.time_range import time_range
 from edged.documents.units import size_bytes
 from edged.errors import ConfigError
 
@@ -90,6 +102,7 @@ OPTIONS = frozenset(
     {
         *("landing", "path", "stream", "columns", "metadata", "corrupt", "partition_bytes"),
         *("bytes_per_trigger", "pages_per_trigger", "consumer"),
+        *("devices", "since", "until", "time", "position"),
     }
 )
 _CONSUMER = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]{0,126}")
@@ -131,6 +144,8 @@ class EdgedDataSource(DataSource):  # type: ignore[misc]
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """A reader of micro-batches."""
+        if "position" in self.options:
+            raise ConfigError("option position: a stream starts at its checkpoint")
         return _StreamReader(self.request(schema), self._settings())
 
     def request(self, schema: StructType | None = None) -> Request:
@@ -149,6 +164,7 @@ class EdgedDataSource(DataSource):  # type: ignore[misc]
             "bytes_per_trigger": _size(self.options, "bytes_per_trigger", "256MiB"),
             "pages_per_trigger": _number(self.options, "pages_per_trigger"),
             "consumer": self.options.get("consumer", ""),
+            "position": _position(self.options),
         }
 
 
@@ -160,6 +176,14 @@ class EdgedPartition(InputPartition):  # type: ignore[misc]
         self.slices = slices
 
 
+class CompactedPartition(InputPartition):  # type: ignore[misc]
+    """One task: row groups of a compacted file."""
+
+    def __init__(self, part: RowGroups) -> None:
+        super().__init__(part)
+        self.part = part
+
+
 class _SliceReader:
     """The common part of both readers."""
 
@@ -168,11 +192,13 @@ class _SliceReader:
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
         """The rows of one task as Arrow batches."""
+        if isinstance(partition, CompactedPartition):
+            return read_row_groups(self._request, partition.part)
         if not isinstance(partition, EdgedPartition):  # Spark's placeholder for "no partitions"
             return iter(())
         return read_slices(self._request, partition.slices)
 
-    def _plan(self, start: Position, end: Position) -> list[InputPartition]:
+    def _plan(self, start: Mapping[str, int], end: Mapping[str, int]) -> list[InputPartition]:
         request = self._request
         size = self._settings["task_bytes"]
         found = plan_tasks(request.landing, request.stream_hash, start, end, size)
@@ -181,7 +207,13 @@ class _SliceReader:
 
 class _BatchReader(_SliceReader, DataSourceReader):  # type: ignore[misc]
     def partitions(self) -> Sequence[InputPartition]:
-        return self._plan({}, segments.positions(self._request.landing))
+        request, position = self._request, self._settings["position"]
+        if position is not None:
+            return self._plan({}, position)
+        found = compacted.snapshot(request.landing)
+        files = found.files(request.landing, request.name)
+        groups = plan_row_groups(files, self._settings["task_bytes"])
+        return [*map(CompactedPartition, groups), *self._plan({}, found.position)]
 
 
 class _StreamReader(_SliceReader, DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
@@ -287,7 +319,22 @@ def _resolve(options: Any) -> Request:
     corrupt = options.get("corrupt", "skip")
     if corrupt not in ("skip", "fail"):
         raise ConfigError(f"option corrupt: {corrupt!r} is neither skip nor fail")
-    return replace(request, fail_on_corrupt=corrupt == "fail")
+    times = time_range(
+        request.name, request.schema, options.get("time", ""), options.get("since"),
+        options.get("until"),
+    )  # fmt: skip
+    devices = tuple(_names(options.get("devices", "")))
+    return replace(request, fail_on_corrupt=corrupt == "fail", devices=devices, times=times)
+
+
+def _position(options: Any) -> Position | None:
+    text = options.get("position")
+    if text is None:
+        return None
+    try:
+        return canonical({str(name): int(rows) for name, rows in json.loads(text).items()})
+    except (ValueError, TypeError, AttributeError) as problem:
+        raise ConfigError(f"option position: {text!r} is not {{segment: rows}}") from problem
 
 
 def _names(text: str) -> list[str]:

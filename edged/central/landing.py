@@ -8,6 +8,7 @@
     LANDING/devices/<hash>.record                high waters and sessions        (highwater.py)
     LANDING/desired/<device>.json                desired states, written by others
     LANDING/consumers/<name>.json                readers and their positions     (consumers.py)
+    LANDING/compacted/                           sealed segments as Parquet      (compacted.py)
     LANDING/shares                               bytes of each device's pages    (landing_quota.py)
     LANDING/instances/<instance>.lock            flocked by the owner of its segments
 

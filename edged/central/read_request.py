@@ -1,5 +1,5 @@
-"""What a reader wants of a landing: stream, columns, types, devices; resolved once, the same in
-every process.  Only numpy and pyarrow are imported: this runs on Spark executors.
+"""What a reader wants of a landing: stream, columns, types, devices, times; resolved once, the same
+in every process.  Only numpy and pyarrow are imported: this runs on Spark executors.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from edged.central import landing_format, schema_files, segments
+from edged.central.time_range import TimeRange
 from edged.data.schema import Schema
 from edged.errors import CentralError, ConfigError
 
@@ -46,8 +47,10 @@ class Request:
     fail_on_corrupt: bool = False
     spark_types: bool = True
     """Whether unsigned integers are widened (`SPARK_TYPES`)."""
-    devices: tuple[int, ...] = ()
-    """Hashes of the devices whose pages are read; empty: all."""
+    devices: tuple[str, ...] = ()
+    """The devices whose rows are read; empty: all."""
+    times: TimeRange | None = None
+    """The times whose rows are read; None: all."""
 
     @property
     def name(self) -> str:
@@ -64,7 +67,8 @@ class Request:
         mine: segments.Rows = rows[rows["stream_hash"] == self.stream_hash]
         if not self.devices:
             return mine
-        chosen: segments.Rows = mine[[int(d) in self.devices for d in mine["device_hash"]]]
+        hashes = {segments.device_hash(device) for device in self.devices}
+        chosen: segments.Rows = mine[[int(d) in hashes for d in mine["device_hash"]]]
         return chosen
 
     def arrow_schema(self) -> pa.Schema:
@@ -86,6 +90,8 @@ class Request:
     def decoded(self) -> list[str]:
         """The columns to decode: the requested ones, or the narrowest if none of them is data."""
         names = [n for n in self.columns if n in self.schema]
+        if self.times is not None and self.times.column not in names:
+            names.append(self.times.column)
         narrow = min(self.schema, key=lambda f: (f.dtype.variable, f.dtype.width))
         return names or [narrow.name]
 

@@ -10,6 +10,7 @@ Every file that is read back and believed is read here with the checks of its ow
     devices/*.record          CRC-32 of the head and of each slot       (highwater.py)
     consumers, desired, fleet CRC-32 in the JSON                        (checked_json.py)
     shares                    CRC-32                                    (landing_quota.py)
+    compacted/                CRC-32 of the manifest's lines, of files  (compacted_checks.py)
 
 A repair changes nothing that is whole, and collectors may run meanwhile.
 """
@@ -27,6 +28,7 @@ from typing import Any
 import numpy as np
 
 from edged.central import landing_format, schema_files, seals, segments
+from edged.central.compacted_checks import check_compacted
 from edged.central.highwater import is_damaged
 from edged.console.damage_report import LOST, MENDABLE, Damage, DamageReport, Loss
 from edged.documents import checked_json
@@ -54,6 +56,7 @@ def check(landing: Path, repair: bool = False) -> DamageReport:
     _schemas(landing, report, repair)
     _records(landing, report)
     _small_files(landing, report, repair)
+    check_compacted(landing, report, repair)
     return report
 
 

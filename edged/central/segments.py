@@ -41,6 +41,7 @@ import hashlib
 import os
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -134,8 +135,13 @@ def committed(landing: str | Path, name: str) -> int:
 
 
 def positions(landing: str | Path) -> dict[str, int]:
-    """The landing's end: rows per segment, at this moment."""
-    return {name: committed(landing, name) for name in list_segments(landing)}
+    """The landing's end: rows per segment, at this moment.  A segment that is deleted meanwhile is
+    left out."""
+    found = {}
+    for name in list_segments(landing):
+        with suppress(FileNotFoundError):
+            found[name] = committed(landing, name)
+    return found
 
 
 def read_rows(landing: str | Path, name: str, start: int = 0, stop: int | None = None) -> Rows:

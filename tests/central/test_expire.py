@@ -265,6 +265,7 @@ def test_the_command_says_what_went_and_why_the_rest_stays(three):
     ]
     told = json.loads(CliRunner().invoke(command, [*asked, "--json", "--dry-run"]).output)
     assert told == {"segments": [], "pages": 0, "bytes": 0, "dry_run": True,
+                    "files": 0, "file_bytes": 0,
                     "kept": {"a has not read it": 1, "not sealed yet": 1}}  # fmt: skip
     wrong = CliRunner().invoke(command, ["--landing", str(three), "--older-than", "90"])
     assert isinstance(wrong.exception, ConfigError)
