@@ -36,6 +36,7 @@ class ShuffleMemory:
         self.arena_map = mmap.mmap(
             -1, arena_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NORESERVE
         )
+        self.arena_map.madvise(mmap.MADV_HUGEPAGE)
         self.arena = np.frombuffer(self.arena_map, np.uint8)
         self.ctx = self._words(256)
         self.pages = self._words((self.pages_max + 1) * memory.PAGE_BYTES // 8)
@@ -139,7 +140,9 @@ class ShuffleMemory:
         plan, sizes, source, c = self.plan, self.sizes, self.source, self.ctx
         c[CTX.partitions], c[CTX.threads], c[CTX.units] = plan.partitions, plan.threads, plan.units
         c[CTX.manager], c[CTX.slotted] = plan.recipe.manager, self.shape.slotted
+        c[CTX.alone] = plan.recipe.alone
         c[CTX.stride], c[CTX.width] = self.shape.stride, self.shape.width
+        c[CTX.widths : CTX.widths + 8].view(np.uint32)[:] = self.shape.width
         c[CTX.fixed_max], c[CTX.end_at] = sizes.fixed_max, sizes.end_at
         c[CTX.page_bytes], c[CTX.page_region] = plan.page_bytes, self.region
         c[CTX.arena] = -(-address(self.arena) // CACHE_LINE) * CACHE_LINE
@@ -214,6 +217,7 @@ class ShuffleMemory:
             tuples = self.source.tuples
             thread[THREAD.store] = self._batch(tuples)
         thread[THREAD.counts] = self._bytes(8 * partitions)
+        thread[THREAD.sizes] = self._bytes(8 * partitions)
         thread[THREAD.starts] = self._bytes(8 * partitions)
         if not self.shape.width:
             thread[THREAD.lengths] = self._bytes(4 * tuples)

@@ -11,8 +11,8 @@ from edged.pages.header import HEADER_BYTES
 from kernels.cpu.shuffle import members, memory
 
 SHUFFLE_PARTITIONS_MAX = 4096
-L2_BYTES = 1 << 19
-"""What all buffers of a thread may take of its second cache."""
+BUFFERS_BYTES_MAX = 4 << 20
+"""What all buffers of a thread may take."""
 BUFFER_BYTES_MAX = 4096
 CACHE_LINE = 64
 ROUNDED_SHARE = 256
@@ -31,6 +31,11 @@ class Recipe:
     def grouped(self) -> bool:
         """Whether threads share batches."""
         return self.entry is members.run_group
+
+    @property
+    def alone(self) -> bool:
+        """Whether one thread at a time writes to a page."""
+        return self.manager == memory.EXCLUSIVE and self.entry is not members.run_radix
 
 
 def _recipes() -> dict[str, Recipe]:
@@ -173,7 +178,7 @@ def sizes_of(plan: ShufflePlan, shape: RowShape) -> ShuffleSizes:
 
 def _buffer(plan: ShufflePlan, shape: RowShape) -> tuple[int, int]:
     """Tuples of a buffer, and bytes of its rows: whole cache lines where rows have one width."""
-    wanted = plan.buffer_bytes or min(BUFFER_BYTES_MAX, L2_BYTES // plan.partitions)
+    wanted = plan.buffer_bytes or min(BUFFER_BYTES_MAX, BUFFERS_BYTES_MAX // plan.partitions)
     if not shape.width:
         data = max(CACHE_LINE * 4, wanted // CACHE_LINE * CACHE_LINE)
         return max(4, 2 * data // max(8, shape.row_bytes_mean)), data

@@ -25,8 +25,8 @@ from kernels.registry import device
 
 @device
 def deliver(
-    ctx: int, thread: int, partition: int, count: int, block: int, hashes: int, lengths: int,
-    since: int,
+    ctx: int, thread: int, partition: int, count: int, size: int, block: int, hashes: int,
+    lengths: int, since: int,
 ) -> None:  # fmt: skip
     """Write a block of tuples of a partition to pages."""
     bump(thread, THREAD.accesses, count)
@@ -34,7 +34,7 @@ def deliver(
         write_chunked(ctx, thread, partition, count, block, hashes, lengths)
     else:
         owner = owner_of(ctx, thread, partition)
-        insert(ctx, thread, owner, count, block, hashes, lengths, since)
+        insert(ctx, thread, owner, count, size, block, hashes, lengths, since)
 
 
 @device
@@ -47,9 +47,11 @@ def deliver_one(ctx: int, thread: int, batch: int, number: int) -> None:
         mem.store_u32(lengths, np.uint32(size))
     if get(ctx, CTX.slotted) != 0:
         row += size
+    else:
+        size = 0
     hashes = get(batch, BATCH.hashes) + 4 * number
     since = get(batch, BATCH.arrived_ns)
-    deliver(ctx, thread, partition, 1, row, hashes, lengths, since)
+    deliver(ctx, thread, partition, 1, size, row, hashes, lengths, since)
 
 
 @device
@@ -58,18 +60,19 @@ def spill(ctx: int, thread: int, partition: int, now: int) -> None:
     fill, since = get(thread, THREAD.fill), get(thread, THREAD.since)
     count = mem.load_u32(fill + 4 * partition) + 0
     block = get(thread, THREAD.buffers) + get(ctx, CTX.buffer_bytes) * partition
-    lengths, hashes = 0, block
+    lengths, hashes, size = 0, block, get(ctx, CTX.slotted) * get(ctx, CTX.width) * count
     if get(ctx, CTX.slotted) != 0:
         block += BUFFER_EXCESS + get(ctx, CTX.buffer_data)
         hashes = block
     if get(ctx, CTX.width) == 0:
         lengths = block + 4 * get(ctx, CTX.buffer_tuples)
+        size = mem.load_u32(get(thread, THREAD.used) + 4 * partition) + 0
         mem.store_u32(get(thread, THREAD.used) + 4 * partition, np.uint32(0))
     oldest = mem.load_i64(since + 8 * partition)
     mem.store_u32(fill + 4 * partition, np.uint32(0))
     mem.store_i64(since + 8 * partition, now)
     if get(ctx, CTX.batch_insert) != 0:
-        deliver(ctx, thread, partition, count, block, hashes, lengths, oldest)
+        deliver(ctx, thread, partition, count, size, block, hashes, lengths, oldest)
     else:
         spill_singly(ctx, thread, partition, count, block, hashes, lengths, oldest)
 
@@ -80,15 +83,14 @@ def spill_singly(
     oldest: int,
 ) -> None:  # fmt: skip
     """Insert a buffer's tuples one by one: what batch insert is measured against."""
+    size = get(ctx, CTX.slotted) * get(ctx, CTX.width)
     for _ in range(count):
-        deliver(ctx, thread, partition, 1, block, hashes, lengths, oldest)
+        if lengths != 0:
+            size = mem.load_u32(lengths) + 0
+        deliver(ctx, thread, partition, 1, size, block, hashes, lengths, oldest)
         hashes += 4
-        if get(ctx, CTX.slotted) == 0:
-            block += get(ctx, CTX.stride)
-        elif lengths == 0:
-            block -= get(ctx, CTX.width)
-        else:
-            block -= mem.load_u32(lengths)
+        block += get(ctx, CTX.stride) if get(ctx, CTX.slotted) == 0 else -size
+        if lengths != 0:
             lengths += 4
 
 

@@ -30,20 +30,21 @@ from kernels.registry import device
 
 @device
 def assign(
-    ctx: int, thread: int, owner: int, cursor: int, count: int, lengths: int, since: int
+    ctx: int, thread: int, owner: int, cursor: int, count: int, size: int, lengths: int, since: int
 ) -> None:
-    """Reserve chunks for `count` tuples of a partition, and point a cursor at them.  The caller
-    keeps other threads away from the partition."""
+    """Reserve chunks for `count` tuples of a partition, with `size` bytes of data, and point a
+    cursor at them.  The caller keeps other threads away from the partition."""
     at = get(thread, THREAD.chunks) + CHUNK_BYTES * get(thread, THREAD.chunk_count)
     put(cursor, CURSOR.next, at)
     put(cursor, CURSOR.left, 0)
     while count > 0:
-        taken = reserve_plain(ctx, thread, owner, count, lengths, since)
+        taken = reserve_plain(ctx, thread, owner, count, size, lengths, since)
         put(at, CHUNK.page, get(thread, THREAD.got_page))
         put(at, CHUNK.first, get(thread, THREAD.got_first))
         put(at, CHUNK.offset, get(thread, THREAD.got_offset))
         put(at, CHUNK.slots, taken)
         at += CHUNK_BYTES
+        size -= get(thread, THREAD.got_bytes)
         bump(thread, THREAD.chunk_count, 1)
         count -= taken
         if lengths != 0:

@@ -22,6 +22,7 @@ from __future__ import annotations
 from typing import Any
 
 from kernels.cpu import atomics
+from kernels.cpu.pages import HEADER
 from kernels.cpu.records import get, put
 from kernels.cpu.shuffle.memory import (
     ALLOCATING,
@@ -34,6 +35,7 @@ from kernels.cpu.shuffle.memory import (
     NO_PAGE,
     OWNER,
     PAGE,
+    SLOT,
     TAG_AT,
     THREAD,
     acquire_lock,
@@ -81,24 +83,28 @@ def older(page: int, since: int) -> None:
 
 @device
 def capacity_for(ctx: int, lengths: int) -> Any:
-    """The capacity of an empty page for the next tuple: the common one, if it fits."""
-    common = get(ctx, CTX.page_bytes)
-    if fits(ctx, 0, common, 1, lengths)[0] == 0:
-        return need_of(ctx, lengths)
-    return common
+    """The capacity of an empty page for the next tuple: the common one, if it fits, else its own in
+    whole KiB."""
+    need = need_of(ctx, lengths)
+    if need > get(ctx, CTX.page_bytes):
+        return (need + 1023) // 1024 * 1024
+    return get(ctx, CTX.page_bytes)
 
 
 @device
-def reserve_plain(ctx: int, thread: int, owner: int, want: int, lengths: int, since: int) -> Any:
-    """Reserve for some of the next `want` tuples; the caller keeps other threads away.  Returns
-    their number, at least 1; the place is in the thread's `got_…` fields."""
+def reserve_plain(
+    ctx: int, thread: int, owner: int, want: int, size: int, lengths: int, since: int
+) -> Any:
+    """Reserve for some of the next `want` tuples, with `size` bytes of data; the caller keeps
+    other threads away.  Returns their number, at least 1; the place is in the thread's `got_…`
+    fields."""
     while True:
         page = get(owner, OWNER.page)
         if page == NO_PAGE:
             page = allocate(ctx, thread, owner, capacity_for(ctx, lengths), since)
         capacity = get(page, PAGE.capacity)
         word = get(page, PAGE.reserved)
-        count, data = fits(ctx, word, capacity, want, lengths)
+        count, data = fits(ctx, word, capacity, want, size, lengths)
         after = reserved_word(word, count, data)
         own_size = capacity != get(ctx, CTX.page_bytes)
         ends = count < want or own_size or is_full(ctx, after, capacity)
@@ -114,13 +120,15 @@ def reserve_plain(ctx: int, thread: int, owner: int, want: int, lengths: int, si
 
 
 @device
-def open_first(ctx: int, thread: int, owner: int, want: int, lengths: int, since: int) -> Any:
+def open_first(
+    ctx: int, thread: int, owner: int, want: int, size: int, lengths: int, since: int
+) -> Any:
     """Open a page with its first tuples in a partition that has none; as `reserve_plain`."""
     capacity = capacity_for(ctx, lengths)
     own_size = capacity != get(ctx, CTX.page_bytes)
     page = allocate(ctx, thread, owner, capacity, since)
     word = get(page, PAGE.reserved)
-    count, data = fits(ctx, word, capacity, want, lengths)
+    count, data = fits(ctx, word, capacity, want, size, lengths)
     after = reserved_word(word, count, data)
     ends = count < want or own_size or is_full(ctx, after, capacity)
     step(ctx, thread)
@@ -133,13 +141,15 @@ def open_first(ctx: int, thread: int, owner: int, want: int, lengths: int, since
 
 
 @device
-def reserve_free(ctx: int, thread: int, owner: int, want: int, lengths: int, since: int) -> Any:
+def reserve_free(
+    ctx: int, thread: int, owner: int, want: int, size: int, lengths: int, since: int
+) -> Any:
     """As `reserve_plain`, with any threads at once and no lock."""
     at, spins, capacity = owner + 8 * OWNER.page, 0, get(ctx, CTX.page_bytes)
     while True:
         page = atomics.acquire_i64(at)
         if page == NO_PAGE and atomics.swap_i64(at, NO_PAGE, ALLOCATING) == NO_PAGE:
-            return open_first(ctx, thread, owner, want, lengths, since)
+            return open_first(ctx, thread, owner, want, size, lengths, since)
         word = CLOSED
         if page > ALLOCATING:
             word = atomics.acquire_i64(page + 8 * PAGE.reserved)
@@ -147,7 +157,7 @@ def reserve_free(ctx: int, thread: int, owner: int, want: int, lengths: int, sin
             back_off(thread, spins)
             spins += 1
             continue
-        count, data = fits(ctx, word, capacity, want, lengths)
+        count, data = fits(ctx, word, capacity, want, size, lengths)
         after = reserved_word(word, count, data)
         ends = count < want or is_full(ctx, after, capacity)
         step(ctx, thread)
@@ -176,32 +186,60 @@ def succeed(ctx: int, thread: int, owner: int, more: bool, since: int) -> None:
 
 
 @device
+def insert_alone(
+    ctx: int, thread: int, owner: int, count: int, size: int, block: int, hashes: int, lengths: int
+) -> bool:
+    """Insert a block that leaves room on the open page of a partition that only this thread writes
+    to; whether it does."""
+    page = get(owner, OWNER.page)
+    if page == NO_PAGE:
+        return False
+    word = get(page, PAGE.reserved)
+    first, offset = word_tuples(word), word_data(word)
+    if lengths == 0:
+        if first + count >= get(ctx, CTX.fixed_max):
+            return False
+    elif HEADER + SLOT * (first + count + 1) + offset + size > get(ctx, CTX.page_bytes):
+        return False
+    put(page, PAGE.reserved, reserved_word(word, count, size))
+    write_tuples(ctx, page, first, offset, count, size, block, hashes, lengths)
+    put(page, PAGE.written, get(page, PAGE.written) + count)
+    return True
+
+
+@device
 def insert(
-    ctx: int, thread: int, owner: int, count: int, block: int, hashes: int, lengths: int, since: int
-) -> None:
+    ctx: int, thread: int, owner: int, count: int, size: int, block: int, hashes: int,
+    lengths: int, since: int,
+) -> None:  # fmt: skip
     """Insert a block of tuples (`writing.write_tuples`) into a partition."""
-    manager, left = get(ctx, CTX.manager), count
     bump(thread, THREAD.inserted, count)
+    bump(thread, THREAD.row_bytes, size)
+    if get(ctx, CTX.alone) != 0 and insert_alone(
+        ctx, thread, owner, count, size, block, hashes, lengths
+    ):
+        return
+    manager, left = get(ctx, CTX.manager), count
     lock = owner + 8 * OWNER.lock
     if manager == LOCK:
         acquire_lock(thread, lock)
     while left > 0:
         if manager == LOCK_FREE:
-            taken = reserve_free(ctx, thread, owner, left, lengths, since)
+            taken = reserve_free(ctx, thread, owner, left, size, lengths, since)
         elif manager != LOCK_MINIMAL:
-            taken = reserve_plain(ctx, thread, owner, left, lengths, since)
+            taken = reserve_plain(ctx, thread, owner, left, size, lengths, since)
         else:
             acquire_lock(thread, lock)
-            taken = reserve_plain(ctx, thread, owner, left, lengths, since)
+            taken = reserve_plain(ctx, thread, owner, left, size, lengths, since)
             step(ctx, thread)
             atomics.release_i64(lock, 0)
         step(ctx, thread)
         page, data = get(thread, THREAD.got_page), get(thread, THREAD.got_bytes)
         first, offset = get(thread, THREAD.got_first), get(thread, THREAD.got_offset)
-        bump(thread, THREAD.row_bytes, data)
         write_tuples(ctx, page, first, offset, taken, data, block, hashes, lengths)
         add_written(ctx, thread, page, taken)
         left -= taken
+        size -= data
         hashes += 4 * taken
         if get(ctx, CTX.slotted) != 0:
             block -= data

@@ -124,27 +124,31 @@ def count_tuples(ctx: int, thread: int, batch: int) -> None:
     if get(ctx, CTX.width) != 0:
         return
     starts, lengths, sum_ = get(thread, THREAD.starts), get(thread, THREAD.lengths), 0
+    sizes = get(thread, THREAD.sizes)
     for p in range(partitions):
+        mem.store_i64(sizes + 8 * p, 0)
         mem.store_i64(starts + 8 * p, sum_)
         sum_ += mem.load_i64(counts + 8 * p)
     for i in range(count):
-        at = starts + 8 * (mem.load_u32(targets + 4 * i) + 0)
-        place = mem.load_i64(at)
-        mem.store_u32(lengths + 4 * place, np.uint32(row_length(ctx, batch, i)))
-        mem.store_i64(at, place + 1)
+        p, row = mem.load_u32(targets + 4 * i) + 0, row_length(ctx, batch, i)
+        place = mem.load_i64(starts + 8 * p)
+        mem.store_u32(lengths + 4 * place, np.uint32(row))
+        mem.store_i64(starts + 8 * p, place + 1)
+        mem.store_i64(sizes + 8 * p, mem.load_i64(sizes + 8 * p) + row)
 
 
 @device
 def assign_to(ctx: int, thread: int, to: int, partition: int, since: int) -> None:
     """Assign chunks of a partition to the thread at `to`, as its histogram says."""
     count = mem.load_i64(get(to, THREAD.counts) + 8 * partition)
-    lengths = 0
+    lengths, size = 0, get(ctx, CTX.slotted) * get(ctx, CTX.width) * count
     if get(ctx, CTX.width) == 0:
+        size = mem.load_i64(get(to, THREAD.sizes) + 8 * partition)
         end = mem.load_i64(get(to, THREAD.starts) + 8 * partition)
         lengths = get(to, THREAD.lengths) + 4 * (end - count)
     owner = get(ctx, CTX.owners) + partition * get(ctx, CTX.owner_bytes)
     cursor = get(to, THREAD.cursors) + CURSOR_BYTES * partition
-    assign(ctx, thread, owner, cursor, count, lengths, since)
+    assign(ctx, thread, owner, cursor, count, size, lengths, since)
 
 
 @member
@@ -254,8 +258,11 @@ def run_group(ctx: int, number: int, barriers: int) -> None:
         count = get(batch, BATCH.tuples)
         if count == 0:
             break
-        found = select(thread, batch, count)
-        collect(ctx, thread, batch, get(thread, THREAD.selected), found)
+        if get(thread, THREAD.unit_threads) == 1:
+            collect(ctx, thread, batch, 0, count)
+        else:
+            found = select(thread, batch, count)
+            collect(ctx, thread, batch, get(thread, THREAD.selected), found)
         atomics.add_i64(batch + 8 * BATCH.done, 1)
         flush_one(ctx, thread)
         use += 1

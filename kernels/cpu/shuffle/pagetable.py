@@ -42,9 +42,10 @@ SKEW = 32
 
 
 @device
-def fits(ctx: int, word: int, capacity: int, want: int, lengths: int) -> Any:
-    """How many of the next tuples fit into a page of which `word` is reserved, and their bytes of
-    data.  `lengths` is the address of the rows' uint32 lengths, 0 where all have one width."""
+def fits(ctx: int, word: int, capacity: int, want: int, size: int, lengths: int) -> Any:
+    """How many of the next `want` tuples, with `size` bytes of data, fit into a page of which
+    `word` is reserved, and their bytes of data.  `lengths` is the address of the rows' uint32
+    lengths, 0 where all have one width."""
     width, most = get(ctx, CTX.width), get(ctx, CTX.fixed_max)
     if lengths == 0:
         if most == 0 or capacity != get(ctx, CTX.page_bytes):
@@ -53,13 +54,15 @@ def fits(ctx: int, word: int, capacity: int, want: int, lengths: int) -> Any:
         count = min(want, max(0, most - word_tuples(word)))
         return count, count * width * get(ctx, CTX.slotted)
     free = capacity - HEADER - SLOT * word_tuples(word) - word_data(word)
+    if SLOT * want + size <= free:
+        return want, size
     count, data = 0, 0
     while count < want:
-        size = mem.load_u32(lengths + 4 * count) + 0
-        free -= SLOT + size
+        row = mem.load_u32(lengths + 4 * count) + 0
+        free -= SLOT + row
         if free < 0:
             break
-        data += size
+        data += row
         count += 1
     return count, data
 
@@ -77,11 +80,11 @@ def is_full(ctx: int, word: int, capacity: int) -> Any:
 
 @device
 def need_of(ctx: int, lengths: int) -> Any:
-    """The capacity of a page for the next tuple alone, in whole KiB."""
+    """The least capacity of a page for the next tuple."""
     size = get(ctx, CTX.slotted) * get(ctx, CTX.width)
     if lengths != 0:
         size = mem.load_u32(lengths) + 0
-    return (HEADER + get(ctx, CTX.stride) + size + 1023) // 1024 * 1024
+    return HEADER + get(ctx, CTX.stride) + size
 
 
 @device
@@ -210,6 +213,13 @@ def hand_over(ctx: int, thread: int, page: int) -> None:
 def add_written(ctx: int, thread: int, page: int, count: int) -> None:
     """Count tuples as written, and hand the page on if that makes it complete."""
     step(ctx, thread)
+    if get(ctx, CTX.alone) != 0:
+        written = get(page, PAGE.written) + count
+        put(page, PAGE.written, written)
+        if written == COMPLETE:
+            vectors.drain_stores()
+            hand_over(ctx, thread, page)
+        return
     if get(ctx, CTX.stream) != 0:
         vectors.drain_stores()
     if atomics.add_i64(page + 8 * PAGE.written, count) + count == COMPLETE:

@@ -163,3 +163,43 @@ def pointer(typingctx: Any, address: Any) -> Any:
         return builder.inttoptr(args[0], context.get_value_type(types.voidptr))
 
     return types.voidptr(types.int64), codegen
+
+
+def _slotter(nontemporal: bool) -> Any:
+    """An intrinsic that writes sixteen slots: interleaves keys, offsets and lengths."""
+
+    @intrinsic
+    def write(typingctx: Any, slots: Any, keys: Any, lengths: Any, offset: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            kind = ir.VectorType(_I32, LANES)
+            sizes, names = _load(builder, args[2]), _load(builder, args[1])
+            ends, zeros = sizes, ir.Constant(kind, [0] * LANES)
+            for by in (1, 2, 4, 8):  # prefix sums
+                lanes = [LANES] * by + list(range(LANES - by))
+                moved = ir.Constant(kind, lanes)
+                ends = builder.add(ends, builder.shuffle_vector(ends, zeros, moved))
+            ends = builder.add(ends, _splat(builder, builder.trunc(args[3], _I32), _I32))
+            for part in range(3):
+                words = [part * LANES + lane for lane in range(LANES)]
+                both = ir.Constant(kind, [w // 3 + LANES * (w % 3 == 1) for w in words])
+                third = ir.Constant(
+                    kind, [LANES + w // 3 if w % 3 == 2 else lane for lane, w in enumerate(words)]
+                )
+                value = builder.shuffle_vector(names, ends, both)
+                value = builder.shuffle_vector(value, sizes, third)
+                at = builder.add(args[0], _I64(64 * part))
+                stored = builder.store(value, builder.inttoptr(at, kind.as_pointer()))
+                stored.align = 64 if nontemporal else 1
+                if nontemporal:
+                    stored.set_metadata("nontemporal", builder.module.add_metadata([_I32(1)]))
+            return builder.zext(builder.extract_element(ends, _I32(LANES - 1)), _I64)
+
+        return types.int64(types.int64, types.int64, types.int64, types.int64), codegen
+
+    return write
+
+
+write_sixteen, stream_sixteen = _slotter(False), _slotter(True)
+"""`write_sixteen(slots, keys, lengths, offset)`: sixteen slots with the uint32 keys and lengths at
+two addresses, behind `offset` bytes of data; returns those after them.  `stream_sixteen` passes the
+caches by; its slots are aligned to 64 bytes."""

@@ -15,7 +15,13 @@ from kernels.cpu import mem
 from kernels.cpu.pages import HEADER
 from kernels.cpu.records import get
 from kernels.cpu.shuffle.memory import CTX, PAGE, SLOT
-from kernels.cpu.shuffle.vectors import copy_64, stream_64
+from kernels.cpu.shuffle.vectors import (
+    LANES,
+    copy_64,
+    stream_64,
+    stream_sixteen,
+    write_sixteen,
+)
 from kernels.registry import device
 
 STREAM_BYTES_MIN = 128
@@ -108,17 +114,24 @@ def write_slot(slot: int, key: Any, offset: int, length: int) -> None:
 
 
 @device
-def write_slots(slot: int, offset: int, count: int, width: int, hashes: int, lengths: int) -> None:
-    """The slots of a block behind `offset` bytes of data."""
-    if lengths == 0:
-        for j in range(count):
-            offset += width
-            write_slot(slot + SLOT * j, mem.load_u32(hashes + 4 * j), offset, width)
-    else:
-        for j in range(count):
-            size = mem.load_u32(lengths + 4 * j) + 0
-            offset += size
-            write_slot(slot + SLOT * j, mem.load_u32(hashes + 4 * j), offset, size)
+def write_slots(
+    slot: int, offset: int, count: int, hashes: int, lengths: int, step: int, stream: int
+) -> None:
+    """The slots of a block behind `offset` bytes of data.  `lengths` is the address of sixteen
+    uint32 that are all the same where `step` is 0, else of each row's, with `step` 4."""
+    while count >= LANES:
+        if stream != 0 and slot & 63 == 0:
+            offset = stream_sixteen(slot, hashes, lengths, offset)
+        else:
+            offset = write_sixteen(slot, hashes, lengths, offset)
+        slot += SLOT * LANES
+        hashes += 4 * LANES
+        lengths += step * LANES
+        count -= LANES
+    for j in range(count):
+        size = mem.load_u32(lengths + step * j) + 0
+        offset += size
+        write_slot(slot + SLOT * j, mem.load_u32(hashes + 4 * j), offset, size)
 
 
 @device
@@ -136,7 +149,10 @@ def write_tuples(
         return
     end, width = base + get(page, PAGE.end_at) - offset, get(ctx, CTX.width)
     if get(ctx, CTX.two_step) != 0:
-        write_slots(at, offset, count, width, hashes, lengths)
+        if lengths == 0:
+            write_slots(at, offset, count, hashes, ctx + 8 * CTX.widths, 0, stream)
+        else:
+            write_slots(at, offset, count, hashes, lengths, 4, stream)
         copy_block(end - data, block - data, data, stream)
         return
     for j in range(count):
