@@ -28,7 +28,6 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from edged.data.columns import Batch, Column, address, apart, empty_batch
 from edged.data.concatenate import concatenate
@@ -86,7 +85,7 @@ class JoinSize:
         self._gaps = gaps
         """The gaps of a sample; 0 where none tells enough."""
         self._table: Int64s | None = None
-        self._logs = CellLog(), CellLog()
+        self._logs = RowLog(), RowLog()
         self._exact = 0
         """Beats for which all rows are counted still."""
         self._calm = CALM
@@ -165,7 +164,7 @@ class JoinSize:
     def _undo(self) -> None:
         """Take the rows of the beat that was observed last out of the counts."""
         for side, log in enumerate(self._logs):
-            join_size.forget(address(self._counts), side, log.drop_new())
+            join_size.recount(address(self._counts), side, *log.drop_new(), -1)
 
     def _ready(
         self, arriving: Sequence[int], held: Sequence[int], meetings: int, limit: int, live: Live
@@ -176,20 +175,22 @@ class JoinSize:
         wanted = (1 if gaps else CHANCE) * self._slices * meetings // limit
         wanted = min(wanted, CELLS_A_ROW * (sum(held) + sum(arriving)))
         bits = max(wanted.bit_length() - 1, BITS_MIN)
-        large_enough = self._table is not None and bits <= self._counts[COUNTS.bits]
-        if not large_enough or gaps != self._counts[COUNTS.gaps]:
+        if self._table is None or gaps != self._counts[COUNTS.gaps]:
             self._build(bits, gaps, held, live)
         for side, log in enumerate(self._logs):
             for gone in log.leave(held[side]):
-                join_size.forget(address(self._counts), side, gone)
+                join_size.recount(address(self._counts), side, *gone, -1)
+        if bits > self._counts[COUNTS.bits]:
+            self._make_table(bits)
+            for side, log in enumerate(self._logs):
+                join_size.recount(address(self._counts), side, *log.entries(), 1)
         self._point(arriving)
         return address(self._counts)
 
     def _build(self, bits: int, gaps: int, held: Sequence[int], live: Live) -> None:
         """Count the rows of both windows in a new table."""
-        self._table = apart(1 << bits, CELL // 8)
-        self._counts[COUNTS.table], self._counts[COUNTS.bits] = address(self._table), bits
-        self._counts[COUNTS.gaps], self._counts[COUNTS.most] = gaps, 0
+        self._make_table(bits)
+        self._counts[COUNTS.gaps] = gaps
         rows = [live(side) for side in (0, 1)]
         for log in self._logs:
             log.clear()
@@ -199,17 +200,23 @@ class JoinSize:
             self._logs[side].went_on(int(self._counts[LOGS[side]]))
             self._logs[side].note(held[side])
 
+    def _make_table(self, bits: int) -> None:
+        """An empty table."""
+        self._table = apart(1 << bits, CELL // 8)
+        self._counts[COUNTS.table], self._counts[COUNTS.bits] = address(self._table), bits
+        self._counts[COUNTS.most] = 0
+
     def _point(self, rows: Sequence[int]) -> None:
         """Have the kernels write to the logs, which get room for so many rows."""
         for log, place, count in zip(self._logs, LOGS, rows, strict=True):
             self._counts[place] = log.room(count)
 
 
-class CellLog:
-    """The cells in which one side's rows were counted, beat by beat, oldest first."""
+class RowLog:
+    """One side's rows that are counted, by key and slice of time, beat by beat, oldest first."""
 
     def __init__(self) -> None:
-        self._cells = np.empty(0, np.uint32)
+        self._rows = np.empty(0, np.uint64)
         self._start = self._stop = self._noted = 0
         """The entries that are counted; those of the last beat begin at `_noted`."""
         self._arrived = 0
@@ -224,7 +231,7 @@ class CellLog:
     @property
     def nbytes(self) -> int:
         """Bytes of all entries."""
-        return self._cells.nbytes
+        return self._rows.nbytes
 
     def clear(self) -> None:
         """Drop all entries: the window is empty."""
@@ -233,19 +240,19 @@ class CellLog:
 
     def room(self, rows: int) -> int:
         """The address at which entries go on, with room for so many rows."""
-        if self._stop + rows > self._cells.size:
-            moved, cells = self._start, self._cells
+        if self._stop + rows > self._rows.size:
+            moved, cells = self._start, self._rows
             if 2 * (self.rows + rows) > cells.size:
-                cells = np.empty(2 * (self.rows + rows), np.uint32)
-            cells[: self.rows] = self._cells[self._start : self._stop].copy()
-            self._cells = cells
+                cells = np.empty(2 * (self.rows + rows), np.uint64)
+            cells[: self.rows] = self._rows[self._start : self._stop].copy()
+            self._rows = cells
             self._start, self._stop, self._noted = 0, self._stop - moved, self._noted - moved
             self._groups = deque((arrived, end - moved) for arrived, end in self._groups)
-        return address(self._cells) + LOGGED * self._stop
+        return address(self._rows) + LOGGED * self._stop
 
     def went_on(self, at: int) -> None:
         """Entries up to an address were written."""
-        self._stop = (at - address(self._cells)) // LOGGED
+        self._stop = (at - address(self._rows)) // LOGGED
 
     def note(self, rows: int) -> None:
         """So many rows arrived with the entries that were written last."""
@@ -257,20 +264,28 @@ class CellLog:
         self._groups.append((self._arrived, self._stop))
         self._noted = self._stop
 
-    def leave(self, held: int) -> list[npt.NDArray[np.uint32]]:
-        """Take out what has left a window that holds `held` rows; returns the entries."""
+    def leave(self, held: int) -> list[tuple[int, int]]:
+        """Take out what has left a window that holds `held` rows; returns the entries, by address
+        and number."""
         gone = []
         while self._groups and self._groups[0][0] <= self._arrived - held:
             end = self._groups.popleft()[1]
-            gone.append(self._cells[self._start : end])
+            gone.append(self._place(self._start, end))
             self._start = end
         return gone
 
-    def drop_new(self) -> npt.NDArray[np.uint32]:
-        """Take out the entries that were written last; returns them."""
-        gone = self._cells[self._noted : self._stop]
+    def drop_new(self) -> tuple[int, int]:
+        """Take out the entries that were written last; returns their address and number."""
+        gone = self._place(self._noted, self._stop)
         self._stop = self._noted
         return gone
+
+    def entries(self) -> tuple[int, int]:
+        """The address and the number of all entries."""
+        return self._place(self._start, self._stop)
+
+    def _place(self, start: int, stop: int) -> tuple[int, int]:
+        return address(self._rows) + LOGGED * start, stop - start
 
 
 def _mean(gaps: int) -> float:

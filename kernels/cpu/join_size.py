@@ -9,8 +9,8 @@ A table has CELL bytes for each of 2^bits cells, `uint32 left | uint32 right`: h
 side's rows have a key and a home for which the cell stands.  The cell of a key (by its tag,
 `kernels.cpu.partition`) and a home is (top bits of the tag + home) mod 2^bits: the cells of
 following homes are neighbours, and records that come partition by partition stay in a small part of
-the table.  Each side has a log of the cells in which its rows were counted, uint32, so that rows
-that have left are taken out again (`forget`).
+the table.  Each side has a log of the rows that were counted, `uint32 tag | uint32 home mod 2^32`:
+by it rows that have left are taken out again, and put into a larger table (`recount`).
 
 Where all rows are counted, rows of other keys in the same cell make the bound larger, never
 smaller.  Where a sample is counted, the distance from one counted record to the next is random, 1
@@ -29,7 +29,7 @@ from kernels.cpu.partition import PARTITIONS, RECORD_BYTES, tag_of
 from kernels.cpu.records import ADDRESS, I64, field, get, put, words
 from kernels.registry import device, kernel
 
-CELL, LOGGED = 8, 4
+CELL, LOGGED = 8, 8
 """Bytes of a cell, and of an entry of a log."""
 SLICES_MAX = 4
 """Slices in which the partners of a record may lie."""
@@ -85,6 +85,19 @@ def cell_of(tag: Any, home: int, bits: int) -> Any:
 
 
 @device
+def log_row(log: int, tag: Any, home: int) -> None:
+    """Write an entry of a log."""
+    mem.store_u32(log, tag)
+    mem.store_u32(log + 4, np.uint32(home))
+
+
+@device
+def logged_cell(log: int, bits: int) -> Any:
+    """The cell of an entry of a log."""
+    return cell_of(mem.load_u32(log), np.int64(mem.load_u32(log + 4)), bits)
+
+
+@device
 def met_at(table: int, mask: int, side: int, cell: int, slices: int) -> int:
     """Rows of the other side that a row of `side` (0 left, 1 right) in a cell meets."""
     met, first = 0, cell - side * (slices - 1)
@@ -123,15 +136,14 @@ def observe_part(counts: int, side: int, records: int, rows: int, start: int, lo
         first, full = log, log + LOGGED * BLOCK
         while start < rows and log < full:
             record = records + RECORD_BYTES * start
-            home = home_of(mem.load_i64(record), offset, shift)
-            cell = cell_of(mem.load_u32(record + 8), home, bits)
-            mem.prefetch(table + CELL * cell)
-            mem.store_u32(log, np.uint32(cell))
+            home, tag = home_of(mem.load_i64(record), offset, shift), mem.load_u32(record + 8)
+            mem.prefetch(table + CELL * cell_of(tag, home, bits))
+            log_row(log, tag, home)
             random = next_random(random)
             start += 1 + np.int64(random & gaps)
             log += LOGGED
         for at in range(first, log, LOGGED):
-            cell = np.int64(mem.load_u32(at))
+            cell = logged_cell(at, bits)
             met += met_at(table, mask, side, cell, slices)
             most = max(most, add(table, side, cell, 1))
     put(counts, COUNTS.random, np.int64(random))
@@ -177,9 +189,9 @@ def count(counts: int, side: int, hashes: Any, times: Any) -> None:
     offset, log = 0 if side else get(counts, COUNTS.before), get(counts, place)
     most, i = get(counts, COUNTS.most), 0
     while i < hashes.size:
-        cell = cell_of(tag_of(hashes[i]), home_of(times[i], offset, shift), bits)
-        most = max(most, add(table, side, cell, 1))
-        mem.store_u32(log, np.uint32(cell))
+        tag, home = np.uint32(tag_of(hashes[i])), home_of(times[i], offset, shift)
+        most = max(most, add(table, side, cell_of(tag, home, bits), 1))
+        log_row(log, tag, home)
         random = next_random(random)
         i += 1 + np.int64(random & gaps)
         log += LOGGED
@@ -188,12 +200,16 @@ def count(counts: int, side: int, hashes: Any, times: Any) -> None:
     put(counts, place, log)
 
 
-@kernel("void(int64, int64, uint32[::1])", reference="tests.naive.join_size.forget")
-def forget(counts: int, side: int, log: Any) -> None:
-    """Take rows of a side, by their part of the log, out of their cells."""
-    table = get(counts, COUNTS.table)
-    for i in range(log.size):
-        add(table, side, np.int64(log[i]), -1)
+@kernel("void(int64, int64, int64, int64, int64)", reference="tests.naive.join_size.recount")
+def recount(counts: int, side: int, log: int, rows: int, weight: int) -> None:
+    """Put the rows of a side that are in so many entries of a log into their cells (`weight` 1), or
+    take them out (-1)."""
+    table, bits, most = (
+        get(counts, COUNTS.table), get(counts, COUNTS.bits), get(counts, COUNTS.most),
+    )  # fmt: skip
+    for at in range(log, log + LOGGED * rows, LOGGED):
+        most = max(most, add(table, side, logged_cell(at, bits), weight))
+    put(counts, COUNTS.most, most)
 
 
 @kernel(
@@ -232,7 +248,7 @@ def fit(
             pairs += met
             add(table, side, cell, 1)
             log = COUNTS.right_log if side else COUNTS.left_log
-            mem.store_u32(get(counts, log), np.uint32(cell))
+            log_row(get(counts, log), np.uint32(tag_of(h)), home)
             put(counts, log, get(counts, log) + LOGGED)
         i, j = i + (1 - side), j + side
     taken[0], taken[1] = i, j

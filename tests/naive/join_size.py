@@ -1,6 +1,6 @@
 """What the kernels of `join_size` compute, said plainly.
 
-Tables are {(side, cell): rows}, logs are lists of cells.
+Tables are {(side, cell): rows}, logs are lists of (tag, home).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def observe(table, logs, bits, before, shift, slices, records, distances=None):
                 home = home_of(time, offset, shift)
                 met += met_at(table, bits, side, tag, home, slices)
                 table[side, cell_of(tag, home, bits)] += 1
-                logs[side].append(cell_of(tag, home, bits))
+                logs[side].append((tag, home % 2**32))
                 skip[side] += next(distances) if distances else 1
             skip[side] -= len(mine)
     return met
@@ -59,15 +59,15 @@ def count(table, log, bits, side, offset, shift, rows, distances=None):
     at = 0
     while at < len(rows):
         hash, time = rows[at]
-        log.append(cell_of(tag_of(hash), home_of(time, offset, shift), bits))
-        table[side, log[-1]] += 1
+        log.append((tag_of(hash), home_of(time, offset, shift) % 2**32))
+        table[side, cell_of(*log[-1], bits)] += 1
         at += next(distances) if distances else 1
 
 
-def forget(table, side, log):
-    """Takes the rows of a log out."""
-    for cell in log:
-        table[side, cell] -= 1
+def recount(table, bits, side, log, weight):
+    """Puts the rows of a log in, or takes them out."""
+    for tag, home in log:
+        table[side, cell_of(tag, home, bits)] += weight
 
 
 def fit(table, logs, bits, before, shift, slices, rows, limit):
@@ -85,6 +85,6 @@ def fit(table, logs, bits, before, shift, slices, rows, limit):
                 break
             pairs += met
             table[side, cell_of(tag, home, bits)] += 1
-            logs[side].append(cell_of(tag, home, bits))
+            logs[side].append((tag, home % 2**32))
         taken[side] += 1
     return taken
