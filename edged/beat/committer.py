@@ -180,6 +180,8 @@ class Committer:
             durable_at_us += self._store.acked(stream, partition, seq)
         for stream, partition in self._uplink.unreadable():
             self._store.check_page(stream, partition)
+        for missing in self._uplink.missing():
+            self._store.lose_missing(*missing)
         self._tell_lost()
         if durable_at_us:
             now_us = self._clock.wall_us()

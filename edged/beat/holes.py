@@ -5,7 +5,7 @@ records behind the hole.  What the lost beats did is unknown, so three rules kee
 sent twice.
 
 1. The log's pages win.  Page numbers follow the log; a page that the replay makes and the log has
-   too is dropped.
+   too is dropped.  One whose bytes in the log are damaged is kept (`Store.regain`).
 2. From a hole on, a job is *astray*: its operators run, and their results are dropped, because the
    beats may have sealed them.  Rows that were staged before the hole count as taken in it.
 3. A job is back on its way after a beat that sealed all of its open pages and left nothing staged:
@@ -66,11 +66,13 @@ class HoleReplay:
         context: SinkContext,
         numbers: Callable[[str, int], int],
         adopt: Callable[[str], JobRuntime | None],
+        regain: Callable[[Sequence[SealedPage]], None],
     ) -> None:
         """`numbers` has the highest known page number of a stream's partition; `adopt` makes a job
-        of which the record is lost, None where it cannot."""
+        of which the record is lost, None where it cannot; `regain` takes pages that the replay
+        makes again and the log has lost."""
         self._registry, self._context = registry, context
-        self._numbers, self._adopt = numbers, adopt
+        self._numbers, self._adopt, self._regain = numbers, adopt, regain
         self._astray: dict[str, Astray] = {}
         self._clean: dict[str, Positions] = {}
         """Where each job was when nothing was open or staged."""
@@ -168,6 +170,7 @@ class HoleReplay:
         if part.arrays is None:
             self._restart(job, part, f"the inputs of beat {beat.number} do not fit the job")
             return
+        again = list[SealedPage]()
         try:
             self._restore(job, facts, part.arrays)
             if name in self._astray:
@@ -175,7 +178,9 @@ class HoleReplay:
                     job.operate(beat, facts)
                     job.consume(facts)
                 _skip_sinks(job, beat.number, keys)
-            elif not part.equals(job.step(beat, facts)):
+            elif part.equals(pages := job.step(beat, facts)):
+                again = [page for page in pages if page.key in part.lost]
+            else:
                 self._lead_astray(job, "the replay gives other pages than the log has")
                 _skip_sinks(job, beat.number, keys)
         except (OSError, MemoryError):
@@ -183,6 +188,8 @@ class HoleReplay:
         except Exception as problem:  # an operator may refuse a state that no live run makes
             text = f"the replay of beat {beat.number} failed: {type(problem).__name__}: {problem}"
             self._restart(job, part, text)
+        if again:
+            self._regain(again)
         if name in self._astray and _sealed_all(job, facts):
             self._beat = beat.number
             self._back(name)

@@ -8,7 +8,7 @@ numbers.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from edged.beat.holes import batch_gaps
@@ -16,7 +16,7 @@ from edged.beat.jobs import JobRegistry, Retired
 from edged.beat.replay import AwaitRoom
 from edged.beat.runtime import JobRuntime
 from edged.data.flow import State
-from edged.pages.sealed import PageKey
+from edged.pages.sealed import PageKey, SealedPage
 from edged.store import Snapshot, Store, StoreFull
 from edged.store.gaps import DAMAGED, Gap
 
@@ -76,7 +76,8 @@ class Losses:
         jobs += [("", {stream: retired.last}) for stream, retired in self._registry.retired.items()]
         for name, last in jobs:
             self._gaps += self._page_gaps(name, last)
-        self._record([replace(gap, found_us=wall_us) for gap in self._gaps])
+        found = [replace(gap, found_us=wall_us) for gap in self._gaps]
+        self._in_room(lambda: self._store.record_gaps(found))
 
     def _known(self, last: Numbers) -> Numbers:
         return {
@@ -100,10 +101,15 @@ class Losses:
             for first, until in self._store.missing_pages(stream, p, number)
         ]
 
-    def _record(self, gaps: list[Gap]) -> None:
+    def regain(self, pages: Sequence[SealedPage]) -> None:
+        """Keep pages that the replay has made again and the log has lost."""
+        self._in_room(lambda: self._store.regain(pages))
+
+    def _in_room(self, task: Callable[[], None]) -> None:
+        """Do `task` once the disk has room for it."""
         while True:
             try:
-                return self._store.record_gaps(gaps)
+                return task()
             except StoreFull as problem:
                 if self._await_room is None:
                     raise

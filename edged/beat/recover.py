@@ -129,7 +129,10 @@ class _Recoverer:
         self._context, self._await_room = context, await_room
         self._plans, self._origins = {plan.name: plan for plan in plans}, origins
         self._losses = Losses(store, self._registry, await_room)
-        self._holes = HoleReplay(self._registry, context, self._losses.last_page, self._adopt)
+        losses = self._losses
+        self._holes = HoleReplay(
+            self._registry, context, losses.last_page, self._adopt, losses.regain
+        )
         self._careful = bool(store.salvaged)
         """Whether something was damaged, so that the replay may have to get past a hole."""
 

@@ -6,7 +6,8 @@ from edged.store.page_index import PageRef
 from edged.store.records import BeatRecord, Encoded
 from edged.store.snapshot_files import SnapshotTask
 from edged.store.snapshots import Snapshot
-from edged.store.store import Recovery, Store
+from edged.store.starting_point import Recovery
+from edged.store.store import Store
 
 __all__ = [
     "BeatRecord",

@@ -41,7 +41,8 @@ class Adoption:
         """Go on after the chain: write its unproven end again, delete what nothing needs.  Returns
         the records after the snapshot."""
         chain, base = start.chain, start.base
-        tail = recovery.unproven(chain, base)
+        marked = max([0, *(part.proof for part in start.scanned)])
+        tail = recovery.unproven(chain, max(base, marked))
         certain = chain[: len(chain) - len(tail)]
         kept: dict[int, Segment] = {}
         for x in certain:
@@ -56,8 +57,9 @@ class Adoption:
             if part.broken is not None:  # it stays until a snapshot, so that the loss stays known
                 segment, region = part.segment, part.regions[-1]
                 kept[segment.number] = segment
-                segment.end, segment.last = region.end, max(segment.last, region.before - 1)
-        proven = max([0, *(x.entry.header.lineage.durable for x in chain)])
+                segment.end = max(segment.end, region.end)
+                segment.last = max(segment.last, region.before - 1)
+        proven = max([marked, *(x.entry.header.lineage.durable for x in chain)])
         last = tail[0].entry.header.lineage.previous if tail else 0
         if certain and not (tail and tail[0].after is not None):
             last = certain[-1].number  # else the copy goes on naming what is lost before it

@@ -15,6 +15,7 @@ Invariants:
    number and nonce, and only after its old name is durably gone.
 4. Records are written in order.  A record appended with `sync` is durable before the next one is
    written.  Each names its predecessor, the newest durable record, and the newest snapshot.
+5. Behind a durable record that none follows in its segment is a mark (edged/store/tail_marks.py).
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from edged.store.segments import (
     scan_segment,
     seed_of_nonce,
 )
+from edged.store.tail_marks import MARK_BYTES, pack_mark
 
 _SPARES_MAX = 16
 """Retired files kept for reuse.  With 64 MiB each they hold the log of two intervals of snapshots.
@@ -175,13 +177,11 @@ class SegmentLog:
         # A copy-on-write file system allocates here, in spite of the preallocation.
         with no_room(f"{segment.path}: no room for beat {record.number}"):
             self._active.pwritev(buffers, segment.end)
-        if sync:
-            self._active.sync()
-            self.syncs += 1
-            self.durable = record.number
         entry = record.entry(segment.end, lineage)
         segment.end += record.length
         segment.last = self.last = record.number
+        if sync:
+            self.sync()
         return segment, entry
 
     def sync(self) -> None:
@@ -190,6 +190,17 @@ class SegmentLog:
             self._active.sync()
             self.syncs += 1
             self.durable = self.last
+            self._mark(self._active, self.segments[-1])
+
+    def _mark(self, file: File, segment: Segment) -> None:
+        """Write the mark behind the last record, where the segment has room for it."""
+        if segment.end + MARK_BYTES > segment.size:
+            return
+        try:
+            file.pwritev([pack_mark(segment.number, segment.seed, segment.last)], segment.end)
+        except OSError as problem:  # a copy-on-write file system may be full
+            if problem.errno not in DISK_FULL:
+                raise
 
     def _roll(self, length: int, size: int) -> Segment:
         size = max(size, ALIGN + length)

@@ -81,7 +81,7 @@ class PageIndex:
         """Add pages that became durable in `holder`, at `at_us` on the wall clock (0: before this
         process).
 
-        Acked or known pages are left out.
+        Acked or known pages are left out.  A page may come after later ones of its partition.
         """
         refs = []
         with self._lock:
@@ -89,12 +89,15 @@ class PageIndex:
                 route = (e.key.stream, e.key.partition)
                 self._newest[route] = max(e.key.seq, self._newest.get(route, 0))
                 queue = self._queues.setdefault(route, deque())
-                newest = queue[-1].key.seq if queue else self._acked.get(route, 0)
+                behind = len(queue)
+                while behind and queue[behind - 1].key.seq > e.key.seq:
+                    behind -= 1
+                newest = queue[behind - 1].key.seq if behind else self._acked.get(route, 0)
                 if e.key.seq <= newest:
                     continue
                 at = at_us or holder.since_us
                 place = PendingPage(e.key, holder, e.offset, e.length, e.crc, at)
-                queue.append(place)
+                queue.insert(behind, place)
                 holder.places[e.key] = place
                 self.bytes += e.length
                 self.pages += 1
@@ -119,6 +122,12 @@ class PageIndex:
             self.bytes -= place.length
             self.pages -= 1
         return True
+
+    def has(self, key: PageKey) -> bool:
+        """Whether a page is pending."""
+        with self._lock:
+            queue = self._queues.get((key.stream, key.partition), ())
+            return any(place.key == key for place in queue)
 
     def first(self, stream: str, partition: int) -> PendingPage | None:
         """The first pending page of a partition."""

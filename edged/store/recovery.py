@@ -11,8 +11,9 @@ that was durable when it was written (`durable`).  `base` is the beat of the sna
    by retired segments.  If `durable` reaches into the hole, durable beats are lost: the record is
    behind a hole (`Linked.after`).  Otherwise the beats were never durable (commits without
    fdatasync, lost in a power cut), and the records after them are dropped.
-4. A record after the first invalid one of its segment may prove that one durable (`durable` reaches
-   it): it is damaged.  Without such proof the invalid record is the torn tail.
+4. A record after the first invalid one of its segment, or the mark at the segment's end, may prove
+   that one durable (`durable` reaches it): it is damaged.  Without such proof the invalid record is
+   the torn tail.
 5. A record written on top of a snapshot needs that snapshot or a newer one, unless the records lead
    to it from an older one.  Otherwise it is behind a hole: the state before it is lost.
 6. Durable beats behind the chain's end, known from a damaged snapshot or a `durable`, are a hole.
@@ -93,13 +94,14 @@ def _extend(
     chain.append(replace(found, after=after))
 
 
-def unproven(chain: Sequence[Linked], base: int) -> list[Linked]:
-    """The end of the chain without proof of durability; it has to be written again.
+def unproven(chain: Sequence[Linked], known: int) -> list[Linked]:
+    """The end of the chain without proof of durability; it has to be written again.  `known` is the
+    newest beat that a snapshot or a mark proves durable.
 
     After a failed fdatasync the kernel may return a record that the medium does not have; and a
     later, durable commit must not depend on one without fdatasync.
     """
-    proven = max([base, *(x.entry.header.lineage.durable for x in chain)])
+    proven = max([known, *(x.entry.header.lineage.durable for x in chain)])
     return [x for x in chain if x.number > proven]
 
 

@@ -1,8 +1,8 @@
 """One segment file of the log: its header, and the scan of its records, also past damage.
 
 The layout is that of `edged.store.log`.  A scan returns the valid records and the damaged regions
-between them.  An invalid record with nothing behind it that proves it durable is the torn tail and
-no damage.
+between them.  An invalid record with nothing behind it that proves it durable, neither a record nor
+a mark (`edged.store.tail_marks`), is the torn tail and no damage.
 
 A record that is proven durable and whose facts and inputs are whole counts as valid even where some
 of its pages are not; `RecordEntry.lost` names these.  A damaged segment header costs nothing: the
@@ -31,6 +31,7 @@ from edged.store.records import (
     own_checksum,
     parse_header,
 )
+from edged.store.tail_marks import MARK_BYTES, MARK_MAGIC, parse_mark
 
 SEGMENT_MAGIC = 0x4C676445
 _HEADER = struct.Struct("<IHHQQQQ20xI")
@@ -74,7 +75,7 @@ class Region:
 @dataclass
 class Scanned:
     """The content of a segment after a scan: the valid records, and in `proof` the largest
-    `durable` claimed by a record after the first invalid one."""
+    `durable` claimed by its mark or by a record after the first invalid one."""
 
     segment: Segment
     entries: list[RecordEntry]
@@ -150,24 +151,46 @@ def _scan_records(file: File, scanned: Scanned) -> None:
     segment = scanned.segment
     reader = RecordReader(file, segment.number, segment.seed, segment.size)
     _take(reader, scanned)
-    headers = list(_headers(file, segment))
-    scanned.proof = max((h.lineage.durable for _, h in headers), default=0)
+    headers, marks = _headers(file, segment)
+    proofs = [*marks, *((at, h.lineage.durable) for at, h in headers)]
+    scanned.proof = max((durable for _, durable in proofs), default=0)
     newest = segment.last or segment.follows
     while True:
-        behind = [(at, h) for at, h in headers if at > segment.end]
-        proof = max((h.lineage.durable for _, h in behind), default=0)
+        proof = max((durable for at, durable in proofs if at > segment.end), default=0)
         if proof <= newest:
-            return  # the torn tail
+            break  # the torn tail
         wounded = reader.entry(segment.end, wounded=True)
         if wounded is not None and wounded.header.number <= proof:
             _append(scanned, wounded)
         else:
-            at, header = behind[0]
-            inside = tuple(h for where, h in headers if segment.end <= where < at)
-            scanned.regions.append(Region(segment.end, at, newest, header.number, inside))
-            segment.end, newest = at, header.lineage.previous
+            newest = _pass_damage(scanned, headers, marks, newest)
         _take(reader, scanned)
         newest = max(newest, segment.last)
+    if any(at == segment.end for at, _ in marks):
+        segment.end += MARK_BYTES
+
+
+def _pass_damage(
+    scanned: Scanned,
+    headers: Sequence[tuple[int, RecordHeader]],
+    marks: Sequence[tuple[int, int]],
+    newest: int,
+) -> int:
+    """Go on behind damaged bytes, at the next whole header or mark; returns the newest beat before
+    that.  `newest` is the one before the damage."""
+    segment = scanned.segment
+    start = segment.end
+    behind = next(((at, h) for at, h in headers if at > start), None)
+    if behind is not None:
+        segment.end, previous = behind[0], behind[1].lineage.previous
+        before = behind[1].number
+    else:
+        segment.end, previous = marks[-1]
+        segment.last, before = previous, previous + 1
+        scanned.broken = newest
+    inside = tuple(h for at, h in headers if start <= at < segment.end)
+    scanned.regions.append(Region(start, segment.end, newest, before, inside))
+    return previous
 
 
 def _append(scanned: Scanned, entry: RecordEntry) -> None:
@@ -183,21 +206,28 @@ def _take(reader: RecordReader, scanned: Scanned) -> None:
 
 
 def _blocks(file: File, start: int, size: int) -> Iterator[tuple[int, bytes]]:
-    """Offset and first bytes of each block that begins with a record's magic."""
+    """Offset and first bytes of each block that begins with the magic of a record or a mark."""
     for base in range(start, size, _CHUNK):
         data = file.pread(min(_CHUNK, size - base), base)
         words = np.frombuffer(data, "<u4", len(data) // 4)[:: ALIGN // 4]
-        for block in np.flatnonzero(words == RECORD_MAGIC):
+        for block in np.flatnonzero((words == RECORD_MAGIC) | (words == MARK_MAGIC)):
             at = int(block) * ALIGN
             yield base + at, data[at : at + HEADER_BYTES]
 
 
-def _headers(file: File, segment: Segment) -> Iterator[tuple[int, RecordHeader]]:
-    """The whole record headers from the segment's valid end on."""
+def _headers(
+    file: File, segment: Segment
+) -> tuple[list[tuple[int, RecordHeader]], list[tuple[int, int]]]:
+    """The whole record headers from the segment's valid end on, and the marks with their beats."""
+    headers, marks = list[tuple[int, RecordHeader]](), list[tuple[int, int]]()
     for at, data in _blocks(file, segment.end, segment.size):
         header = parse_header(data, segment.number, segment.seed)
+        beat = parse_mark(data, segment.number, segment.seed)
         if header is not None:
-            yield at, header
+            headers.append((at, header))
+        elif beat is not None:
+            marks.append((at, beat))
+    return headers, marks
 
 
 def _seed_of_records(file: File, number: int, size: int) -> tuple[int, int] | None:

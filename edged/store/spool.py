@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Container, Sequence
+from functools import partial
 
+from edged.pages.sealed import SealedPage
 from edged.platform.disk import Buffer, Disk, File
 from edged.store.errors import StoreFull, no_room
 from edged.store.page_index import Holder, PendingPage
@@ -45,7 +47,7 @@ class Spool:
     """The spool's directory."""
 
     def __init__(self, disk: Disk, directory: str, epoch: int, file_bytes: int) -> None:
-        self._disk, self._directory, self._epoch = disk, directory, epoch
+        self._disk, self.directory, self._epoch = disk, directory, epoch
         self._file_bytes = file_bytes
         self._next = 1
         self._files: dict[str, SpoolFile] = {}
@@ -59,8 +61,8 @@ class Spool:
         """The content of the files, oldest first.  Incomplete files are deleted.  One whose table
         is damaged is written again with the pages that are whole."""
         found = []
-        for name in self._disk.listdir(self._directory):
-            path = f"{self._directory}/{name}"
+        for name in self._disk.listdir(self.directory):
+            path = f"{self.directory}/{name}"
             if name.endswith(".tmp"):
                 self._disk.unlink(path)
             elif name.endswith(".pages") and name[:-6].isdigit():
@@ -114,7 +116,7 @@ class Spool:
         salvage.add(path, 0, found[0].offset, kind, problem, "pages that are not whole in it")
         holder = Holder(path)
         places = [PendingPage(p.key, holder, p.offset, p.length, p.crc, 0) for p in found]
-        self._write(places, _number(path))
+        self._write(places, _number(path), partial(self._copy, places))
         return self._read(path)
 
     def files(self) -> list[SpoolFile]:
@@ -135,31 +137,49 @@ class Spool:
         others = [place for place in places if place.key.stream not in apart]
         for group in _groups(others, self._file_bytes) + _groups(some, self._file_bytes):
             try:
-                with no_room(f"{self._directory}: no room for pages that leave the log"):
-                    written.append(self._write(group, self._next))
+                with no_room(f"{self.directory}: no room for pages that leave the log"):
+                    copy = partial(self._copy, group)
+                    written.append(self._write(group, self._next, copy))
             except (StoreFull, DamagedPage):
                 for spool, _ in written:
                     self.delete(spool)
                 raise
         if written:
-            self._disk.sync_directory(self._directory)
+            self._disk.sync_directory(self.directory)
+        return written
+
+    def write_new(self, pages: Sequence[SealedPage]) -> tuple[SpoolFile, list[PageEntry]]:
+        """Write pages that no file has, durably.  Raises StoreFull, leaving nothing behind."""
+        entries = [PageEntry(p.key, 0, len(p.data), zlib.crc32(p.data)) for p in pages]
+
+        def fill(file: File, places: Sequence[PageEntry]) -> None:
+            for page, place in zip(pages, places, strict=True):
+                file.pwritev([page.data], place.offset)
+
+        with no_room(f"{self.directory}: no room for pages that a replay has made again"):
+            written = self._write(entries, self._next, fill)
+        self._disk.sync_directory(self.directory)
         return written
 
     def _write(
-        self, places: Sequence[PendingPage], number: int
+        self,
+        pages: Sequence[PendingPage | PageEntry],
+        number: int,
+        fill: Callable[[File, Sequence[PageEntry]], None],
     ) -> tuple[SpoolFile, list[PageEntry]]:
-        path = f"{self._directory}/{number:016d}.pages"
-        table = b"".join(pack_page(p.key, p.length, p.crc) for p in places)
-        head = _HEADER.pack(_MAGIC, _VERSION, 0, number, self._epoch, len(places), 0)[:-4]
+        """Write a file of `pages`, whose bytes `fill` writes at their new places."""
+        path = f"{self.directory}/{number:016d}.pages"
+        table = b"".join(pack_page(p.key, p.length, p.crc) for p in pages)
+        head = _HEADER.pack(_MAGIC, _VERSION, 0, number, self._epoch, len(pages), 0)[:-4]
         crc = zlib.crc32(table, zlib.crc32(head))
         start = _HEADER.size + len(table)
-        entries = list(unpack_pages(memoryview(table), 0, len(places), start))
+        entries = list(unpack_pages(memoryview(table), 0, len(pages), start))
         size = entries[-1].offset + entries[-1].length
         file = self._disk.open(path + ".tmp", create=True)
         try:
             file.allocate(size)
             file.pwritev([head + struct.pack("<I", crc) + table], 0)
-            self._copy(file, places, entries)
+            fill(file, entries)
             file.sync()
         except (OSError, DamagedPage):
             self._disk.unlink(path + ".tmp")
@@ -172,7 +192,7 @@ class Spool:
         return spool, entries
 
     def _copy(
-        self, file: File, places: Sequence[PendingPage], entries: Sequence[PageEntry]
+        self, places: Sequence[PendingPage], file: File, entries: Sequence[PageEntry]
     ) -> None:
         opened: dict[str, File] = {}
         try:

@@ -9,7 +9,7 @@ Which snapshot is the base, in this order:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from edged.pages.header import HEADER_BYTES
@@ -17,7 +17,7 @@ from edged.platform.disk import Disk
 from edged.store import recovery
 from edged.store.page_index import Route
 from edged.store.patient_file import open_patiently
-from edged.store.records import PAGE_ENTRY_BYTES, Hole, PageEntry
+from edged.store.records import PAGE_ENTRY_BYTES, BeatRecord, Hole, PageEntry
 from edged.store.recovery import Linked
 from edged.store.salvage import Salvage, carve
 from edged.store.segments import Region, Scanned, Segment
@@ -25,6 +25,21 @@ from edged.store.snapshot_files import SnapshotFiles
 from edged.store.snapshots import Snapshot
 
 _PAGE_BYTES_MIN = PAGE_ENTRY_BYTES + HEADER_BYTES
+
+
+@dataclass
+class Recovery:
+    """The starting point of a recovery: the newest valid snapshot, and the records after it, oldest
+    first.
+
+    The records are read one by one as the iterator advances, and must be consumed before the next
+    `snapshot`.
+    """
+
+    snapshot: Snapshot | None
+    records: Iterator[BeatRecord]
+    end: Hole | None = None
+    """Durable beats behind the last record that are lost."""
 
 
 @dataclass(frozen=True)

@@ -37,10 +37,10 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from edged.errors import StoreCorrupt, StoreError, StoreFailed
+from edged.pages.sealed import SealedPage
 from edged.platform.disk import Disk, File, SystemDisk
 from edged.store import identity, migration
 from edged.store.acks import read_acks, write_acks
@@ -59,26 +59,11 @@ from edged.store.shelf_files import ShelfFiles, ShelfKey
 from edged.store.snapshot_files import SnapshotFiles, SnapshotTask
 from edged.store.snapshots import Array, Snapshot
 from edged.store.spool import Spool, SpoolFile
-from edged.store.starting_point import StartingPoint, check_numbers, find_start
+from edged.store.starting_point import Recovery, StartingPoint, check_numbers, find_start
 from edged.store.waiting_pages import WaitingPages
 
 SEGMENT_BYTES = 64 << 20
 _DIRECTORIES = ("log", "snapshots", "spool", "shelf", "quarantine")
-
-
-@dataclass
-class Recovery:
-    """The starting point of a recovery: the newest valid snapshot, and the records after it, oldest
-    first.
-
-    The records are read one by one as the iterator advances, and must be consumed before the next
-    `snapshot`.
-    """
-
-    snapshot: Snapshot | None
-    records: Iterator[BeatRecord]
-    end: Hole | None = None
-    """Durable beats behind the last record that are lost."""
 
 
 class Store:
@@ -205,6 +190,7 @@ class Store:
         self._shelf.scan()
         self._log.snapshots = start.base + 1 if start.snapshot else 0
         self._replay = adoption.take_log(start)
+        self._waiting.lost = {page.key: page for x in self._replay for page in x.entry.lost}
         self.log_bytes_since_snapshot = sum(x.entry.header.length for x in self._replay)
         check_numbers(start, self._hint, self._index.newest(), salvage)
         self._start_at = start
@@ -247,6 +233,12 @@ class Store:
             route: max(found.get(route, 0), self._hint.get(route, 0))
             for route in found.keys() | self._hint.keys()
         }
+
+    def regain(self, pages: Iterable[SealedPage]) -> None:
+        """Keep those of a replay's pages that its record has lost; they wait as if it had not.
+        Raises StoreFull."""
+        with self._latching("keeping pages of the replay"):
+            self._waiting.regain(pages)
 
     def missing_pages(self, stream: str, partition: int, last: int) -> list[tuple[int, int]]:
         """The ranges of page numbers up to `last` that are neither acked nor pending."""
@@ -412,6 +404,11 @@ class Store:
         """Set the first page of a partition aside, as lost, if its bytes are damaged."""
         with suppress(StoreFull), self._latching(f"reading a page of {stream}"):
             self._waiting.check(stream, partition)  # where it is full, the next call finds it again
+
+    def lose_missing(self, stream: str, partition: int, expected: int) -> None:
+        """Record as lost the pages from `expected` on that the centre asks for and no file has."""
+        with suppress(StoreFull), self._latching(f"recording lost pages of {stream}"):
+            self._waiting.lose_missing(stream, partition, expected)
 
     def check_pages(self) -> None:
         """Read all unacked pages, and set the damaged ones aside as lost.  Raises StoreFull."""

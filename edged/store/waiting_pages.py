@@ -11,6 +11,7 @@ import zlib
 from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 
+from edged.pages.sealed import PageKey, SealedPage
 from edged.platform.disk import Disk
 from edged.store.dropped_pages import gaps_of
 from edged.store.errors import StoreFull, no_room
@@ -18,6 +19,7 @@ from edged.store.gaps import DAMAGED, Gap, GapLog
 from edged.store.log import SegmentLog
 from edged.store.page_index import Holder, PageIndex, PageRef, PendingPage
 from edged.store.patient_file import open_patiently
+from edged.store.records import PageEntry
 from edged.store.salvage import Salvage
 from edged.store.segments import Segment
 from edged.store.snapshot_files import SnapshotFiles
@@ -39,6 +41,8 @@ class WaitingPages:
     """Streams whose pages a full store gives up: the spool keeps them in files of their own."""
     untold: list[Gap] = field(default_factory=list)
     """Gaps of pages that the uplink has not been told of."""
+    lost: dict[PageKey, PageEntry] = field(default_factory=dict)
+    """Pages of records that a replay repeats whose bytes in the log are damaged."""
 
     def retire(self, move: bool) -> list[PageRef]:
         """Retire the oldest segments that the snapshot covers.  With `move` their unacked pages go
@@ -99,6 +103,21 @@ class WaitingPages:
                 if not self._is_whole(place):
                     self.set_aside(place)
 
+    def lose_missing(self, stream: str, partition: int, expected: int) -> None:
+        """Record as lost what the centre asks for and no file has: the numbers from `expected` to
+        the first pending page that are neither acked nor pending."""
+        first = self.index.first(stream, partition)
+        if first is None:
+            return
+        for start, last in self.index.missing(stream, partition, first.key.seq - 1):
+            if last < expected:
+                continue
+            start = max(start, expected)
+            detail = "the centre asks for them, and no file has them"
+            self.record([Gap(DAMAGED, stream, start, last, partition, detail=detail)])
+            lost = f"pages {start} to {last} of {stream}, partition {partition}"
+            self.salvage.note(self.spool.directory, 0, 0, "spool file", detail, lost, "")
+
     def renew_gaps(self, path: str) -> None:
         """Write the file of gaps again if it is damaged."""
         if self.gaps.damaged:
@@ -115,6 +134,24 @@ class WaitingPages:
                 known = any(gap.has(key.stream, key.partition, key.seq) for gap in gaps)
                 if known and not self._is_whole(place):
                     self._drop(place)
+
+    def regain(self, pages: Iterable[SealedPage]) -> None:
+        """Keep those of `pages` that the log has lost and no gap has, byte for byte, in the spool.
+        They are durable on return.  Raises StoreFull."""
+        known = [gap for gap in self.gaps.newest if gap.partition is not None]
+        again = []
+        for page in pages:
+            key, place = page.key, self.lost.get(page.key)
+            told = any(gap.has(key.stream, key.partition, key.seq) for gap in known)
+            if place is None or told or self.index.has(key):
+                continue
+            if (len(page.data), zlib.crc32(page.data)) == (place.length, place.crc):
+                again.append(page)
+        if again:
+            holder, entries = self.spool.write_new(again)
+            self.index.add(holder, entries)
+            if not holder.places:
+                self.spool.delete(holder)
 
     def _is_whole(self, place: PendingPage) -> bool:
         file = open_patiently(self.disk, place.holder.path)

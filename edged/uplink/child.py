@@ -13,7 +13,8 @@ The daemon sends lines of JSON, first `config`, then any of the others:
 After each answer that acknowledged pages or changed the state the child sends
 
     {"acked": [[stream, partition, seq], ...], "status": {...},
-     "unreadable": [[stream, partition]]}       (only after a page could not be read)
+     "unreadable": [[stream, partition]],       (only after a page could not be read)
+     "missing": [[stream, partition, seq]]}     (only where the centre asks for a page not offered)
 
 A desired state is written to `desired_file` atomically before its version is sent to the daemon.
 The eventfd `notice` then wakes the daemon.  It also does so when the socket is full of unread
@@ -175,8 +176,9 @@ class Child:
                 self._returning += 1
                 self._sender.done(task, result, time.monotonic())
                 acks = self._sender.take_acks()
-                unreadable = isinstance(result, Unreadable)
-                if not acks and not self._sender.status_changed and not unreadable:
+                missing = self._sender.take_missing()
+                urgent = bool(missing) or isinstance(result, Unreadable)
+                if not acks and not self._sender.status_changed and not urgent:
                     return
                 self._sender.status_changed = False
                 status = self._sender.status()
@@ -184,10 +186,12 @@ class Child:
             if document is not None:
                 _replace(self._config["desired_file"], document)
             message = {"acked": acks, "status": status}
+            if missing:
+                message["missing"] = missing
             if isinstance(result, Unreadable):
                 message["unreadable"] = [[result.place.stream, result.place.partition]]
             self._send_line(json.dumps(message).encode() + b"\n")
-            if document is not None or isinstance(result, Unreadable):
+            if document is not None or urgent:
                 self._wake_daemon()
 
     def _send_line(self, line: bytes) -> None:

@@ -110,6 +110,7 @@ class Uplink:
         self._last_event = ("up", 0)
         """The last event published, and the number of alarms by then."""
         self._unreadable: set[tuple[str, int]] = set()
+        self._missing: set[tuple[str, int, int]] = set()
         self._last_ack_s: float | None = None
         self._last_ack_us: int | None = None
         """The same on the wall clock."""
@@ -248,6 +249,7 @@ class Uplink:
             self._status = message["status"]
             self._notify(self._status)
             self._unreadable |= {(stream, p) for stream, p in message.get("unreadable", ())}
+            self._missing |= {(stream, p, seq) for stream, p, seq in message.get("missing", ())}
             for stream, partition, seq in message["acked"]:
                 acks[stream, partition] = max(seq, acks.get((stream, partition), 0))
         if acks:
@@ -258,6 +260,12 @@ class Uplink:
         """Partitions whose first page could not be read from its place, since the last call: it has
         moved, or is damaged."""
         found, self._unreadable = sorted(self._unreadable), set()
+        return found
+
+    def missing(self) -> list[tuple[str, int, int]]:
+        """Pages that the centre asks for while the first one offered is a later one, since the last
+        call: (stream, partition, first)."""
+        found, self._missing = sorted(self._missing), set()
         return found
 
     def status(self) -> dict[str, Any]:

@@ -22,7 +22,8 @@ It has no sockets, clock or threads.
    lost report is repeated only together with pages; otherwise the next report replaces it.
 9. Outside the upload windows (`closed_until_s`) pages wait and reports are sent.
 10. Pages that the device has lost for good (`lost`) are never sent.  Where the centre misses them,
-   the next request for that partition declares them, so that the pages behind them land.
+   the next request for that partition declares them, so that the pages behind them land.  What
+   the centre misses and was never offered is named to the daemon (`take_missing`).
 11. An answer acknowledges only pages of its own request.  A faulty centre or proxy cannot make
    pages disappear that were never sent.
 """
@@ -91,6 +92,7 @@ class Sender:
         self._held = PartitionBackoffs(random)
         self._lost: dict[tuple[str, int], list[tuple[int, int]]] = {}
         self._acks: dict[tuple[str, int], int] = {}
+        self._missing: list[tuple[str, int, int]] = []
 
     # -- input
 
@@ -384,6 +386,8 @@ class Sender:
         part = self.queue.partitions[str(stream), int(str(partition))]
         if problem == "gap" and task.lost is None and self._declared(part) is not None:
             part.hold_until_s = 0.0
+        elif problem == "gap" and isinstance(expected, int):
+            self._missing.append((part.stream, part.partition, expected))
 
     def _hold(
         self,
@@ -424,6 +428,12 @@ class Sender:
         acks = [(stream, partition, seq) for (stream, partition), seq in self._acks.items()]
         self._acks.clear()
         return acks
+
+    def take_missing(self) -> list[tuple[str, int, int]]:
+        """Pages that the centre asked for since the last call and that are not known as lost:
+        (stream, partition, first)."""
+        missing, self._missing = self._missing, []
+        return missing
 
     def status(self) -> dict[str, Any]:
         """Figures and states for the daemon's status."""

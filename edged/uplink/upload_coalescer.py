@@ -153,6 +153,10 @@ class UploadCoalescer:
         """Partitions whose first page could not be read for sending, since the last call."""
         return self._uplink.unreadable()
 
+    def missing(self) -> list[tuple[str, int, int]]:
+        """Pages that the centre asks for and that were not offered: (stream, partition, first)."""
+        return self._uplink.missing()
+
     def restart_if_dead(self) -> bool:
         """Whether a new child was started.  A new child has no pages."""
         return self._uplink.restart_if_dead()

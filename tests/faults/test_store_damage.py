@@ -11,7 +11,7 @@ from edged.errors import StoreFailed
 from edged.pages.sealed import PageKey, SealedPage
 from edged.store import BeatRecord, Store
 from edged.store.records import ALIGN
-from tests.store.simdisk import SimDisk
+from tests.store.simdisk import PowerCut, SimDisk
 
 SEGMENT = 64 << 10
 PAGES = {
@@ -107,7 +107,7 @@ def salvaged(disk: SimDisk) -> tuple[list[int], list[tuple[int, int]], list[str]
         return numbers, holes, [found.text() for found in store.salvaged]
 
 
-def test_salvage_of_a_bit_before_the_last_record_and_none_in_the_last_one():
+def test_salvage_of_any_bit_of_a_log():
     disk = SimDisk()
     three_beats(disk)
     whole = bytes(disk.content(LOG))
@@ -126,17 +126,47 @@ def test_salvage_of_a_bit_before_the_last_record_and_none_in_the_last_one():
             assert (found, holes, len(texts)) == ([1, 2, 3], [], 1), "the header costs nothing"
         elif at < ALIGN:
             assert (found, holes, texts) == ([1, 2, 3], [], [])
-        elif at < stops[1]:
-            hurt = 1 if at < stops[0] else 2
+        else:
+            hurt = 1 + sum(at >= stop for stop in stops[:2])
             rest = [n for n in (1, 2, 3) if n != hurt]
             assert texts and (found, holes) in (
                 (rest, [(hurt - 1, hurt + 1)]), ([1, 2, 3], [])
             )  # fmt: skip
             kinds.add((hurt, bool(holes)))
+    assert kinds == {(n, kind) for n in (1, 2, 3) for kind in (True, False)}, (
+        "a damaged page costs no beat, nor does it in the last record"
+    )
+
+
+@pytest.mark.parametrize("way", ["header", "facts", "sector", "mark"])
+def test_salvage_of_the_last_record_tells_damage_from_a_torn_write(way):
+    """A damaged record was durable, which the mark behind it says; a torn one has no mark."""
+    disk = SimDisk()
+    store = Store.open("/store", disk, segment_bytes=SEGMENT)
+    for n in (1, 2, 3):
+        store.commit(BeatRecord(n, b"facts %d" % n, [np.arange(n * 100)]))
+    last, durable = 3 * ALIGN, disk.after_kill()
+    disk.cut_at = disk.operations + 3
+    with pytest.raises(PowerCut):
+        store.commit(BeatRecord(4, b"facts 4", [np.arange(400)]))
+    torn = [salvaged(disk.after_power_cut(random.Random(seed))) for seed in range(20)]
+    assert ([1, 2, 3], [], []) in torn, "nothing was promised of beat 4"
+    assert all(not holes and not texts for _, holes, texts in torn)
+    data = durable.content(LOG)
+    if way == "sector":
+        data[last : last + 512] = bytes(512)
+    elif way == "mark":
+        data[last + ALIGN + 10] ^= 1
+    else:
+        data[last + (9 if way == "header" else 90)] ^= 1
+    for _ in range(2):
+        found, holes, texts = salvaged(durable)
+        if way == "mark":
+            assert (found, holes, texts) == ([1, 2, 3], [], [])
         else:
-            assert (found, holes) == ([1, 2], [(2, 3)]), "a torn tail, but acks knows its page"
-            assert "curve/1: pages up to 3" in texts[0]
-    assert kinds == {(1, True), (1, False), (2, True), (2, False)}, "a damaged page costs no beat"
+            assert (found, holes) == ([1, 2], [(2, 4)])
+            assert "damaged though it was durable; beats after 2 and before 4" in texts[0]
+        durable = durable.after_kill()  # a start that was interrupted finds the same again
 
 
 def test_salvage_changes_nothing_in_the_log_and_finds_the_same_again():
@@ -235,12 +265,12 @@ def test_salvage_of_blocks_that_the_disk_does_not_read():
     with Store.open("/store", disk, segment_bytes=SEGMENT) as store:
         for n in (1, 2, 3, 4):
             store.commit(BeatRecord(n, b"facts %d" % n, [np.arange(n * 100)]))
-    for block, expected in ((0, [1, 2, 3, 4]), (1, [2, 3, 4]), (2, [1, 3, 4])):
+    for block, expected in ((0, [1, 2, 3, 4]), (1, [2, 3, 4]), (2, [1, 3, 4]), (4, [1, 2, 3])):
         twin = disk.after_kill()
         twin.bad_blocks.add((LOG, block * ALIGN))
         found, holes, texts = salvaged(twin)
         assert found == expected and len(texts) == 1 and len(holes) == 4 - len(expected)
     twin = disk.after_kill()
-    twin.bad_blocks.add((LOG, 4 * ALIGN))
+    twin.bad_blocks.add((LOG, 5 * ALIGN))
     with pytest.raises(StoreFailed, match="the end of the log"):
         Store.open("/store", twin, segment_bytes=SEGMENT)

@@ -190,9 +190,9 @@ def test_a_sync_that_says_the_disk_is_full_is_as_fatal_as_any_that_fails():
 
 def test_a_store_is_opened_as_soon_as_its_disk_has_room_for_the_end_of_its_log():
     disk = SimDisk()
-    with Store.open("/store", disk, segment_bytes=SEGMENT) as store:
-        for n in range(1, 6):
-            store.commit(beat(n))
+    store = Store.open("/store", disk, segment_bytes=SEGMENT)
+    for n in range(1, 6):
+        store.commit(beat(n), sync=n < 5)
     disk = disk.after_kill()
     disk.capacity = 0
     for _ in range(3):

@@ -61,6 +61,14 @@ def damage_page(store):
     return "page"
 
 
+def lose_spool_file(store):
+    """A spool file that is gone; later ones are there."""
+    files = sorted((store / "spool").glob("*.pages"))
+    assert len(files) > 1
+    files[1].unlink()
+    return "spool file"
+
+
 def values(landing):
     """All values that have landed, by page number."""
     ((_, _, text),) = parse_job(JOB).sinks["rows"].schemas()
@@ -69,7 +77,7 @@ def values(landing):
     return {n: read_page(page, schema).column("value").to_pylist() for n, page in pages.items()}
 
 
-@pytest.mark.parametrize("damage", [damage_log, damage_page, damage_snapshot])
+@pytest.mark.parametrize("damage", [damage_log, damage_page, damage_snapshot, lose_spool_file])
 def test_salvage_by_a_daemon_delivers_what_is_whole_and_tells_of_the_rest(tmp_path, damage):
     rng, given = random.Random(1), []
     landing = tmp_path / "landing"
@@ -84,7 +92,7 @@ def test_salvage_by_a_daemon_delivers_what_is_whole_and_tells_of_the_rest(tmp_pa
                 producer.send(batch(given[-1]))
                 producer.flush()
 
-            while len(given) < 20 or not list((daemon.store / "spool").glob("*.pages")):
+            while len(given) < 20 or len(list((daemon.store / "spool").glob("*.pages"))) < 2:
                 send()
             for _ in range(8):
                 send()

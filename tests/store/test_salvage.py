@@ -8,7 +8,7 @@ import pytest
 from edged.errors import StoreCorrupt
 from edged.store import Store
 from tests.store.simdisk import SimDisk
-from tests.store.test_store import beat, damage, newest, open_store
+from tests.store.test_store import beat, damage, newest, open_store, page
 
 
 def test_salvage_of_a_snapshot_that_nothing_replaces_keeps_its_whole_arrays(tmp_path):
@@ -86,6 +86,30 @@ def test_salvage_of_a_snapshot_behind_which_the_log_was_retired(tmp_path):
         recovery = store.recover()
         assert (recovery.snapshot.beat, recovery.snapshot.missing) == (1, {"a"})
         assert [(r.number, r.hole) for r in recovery.records] == [(2, None)]
+
+
+def test_salvage_of_pages_that_the_centre_asks_for_and_no_file_has(tmp_path):
+    with open_store(tmp_path) as store:
+        for i in range(1, 9):
+            store.commit(beat(i, page(i), page(i, partition=1), inputs=200_000))
+            if i == 4:
+                store.snapshot(i, b"", {})
+        store.acked("curve", 0, 1)
+        store.snapshot(8, b"", {})
+    (newest(tmp_path / "spool").parent / "0000000000000001.pages").unlink()
+    with open_store(tmp_path) as store:
+        store.recover()
+        assert not store.salvaged, "the centre may have acked them"
+        first = store.pending()[0].key.seq
+        assert first > 2
+        store.lose_missing("curve", 0, 1)
+        (gap,) = store.take_lost()
+        assert (gap.stream, gap.partition, gap.first, gap.last) == ("curve", 0, 2, first - 1)
+        assert store.gaps.newest == [gap]
+        assert [(s.kind, s.offset) for s in store.salvaged] == [("spool file", 0)]
+        store.lose_missing("curve", 0, first)
+        store.lose_missing("curve", 0, first + 1)
+        assert not store.take_lost()
 
 
 @pytest.mark.parametrize("text", [b"", b"{", b'{"format": 1, "epoch": "00ff", "crc": 1}', b"[1]"])

@@ -18,6 +18,7 @@ def test_lost_pages_are_declared_where_the_centre_misses_them_and_the_next_one_l
     s.done(task, problem("gap", expected=3), 0.0)
     task = s.next(0.0)  # at once, without a backoff
     assert names(task) == [("s", 0, 6)] and task.lost == ("s", 0, 3, 5)
+    assert not s.take_missing()
     s.done(task, ok(["s", 0, 6]), 0.0)
     assert names(s.next(0.0)) == [("s", 0, 7)]
     assert s.queue.pages == 1
@@ -28,6 +29,8 @@ def test_a_gap_that_is_not_lost_is_never_declared():
     s.lost("s", 0, 2, 3)
     s.done(s.next(0.0), problem("gap", expected=1, acked=[]), 0.0)
     s.queue.remove("s", 0, 1, 1)  # missing, and not known to be lost
+    assert s.take_missing() == [("s", 0, 1)], "the store is asked"
+    assert not s.take_missing()
     assert not isinstance(s.next(0.1), SendPages)
     assert s.next(100.0).lost is None
 
