@@ -18,7 +18,7 @@ from kernels.cpu.shuffle.vectors import LANES
 
 _NORESERVE = 0x4000
 """MAP_NORESERVE of Linux: Python names it from 3.13 on."""
-_SLACK = 128
+_SLACK = 256
 """Bytes around rows that a wide copy may read."""
 _COLOUR = 7 * CACHE_LINE
 """Pages begin on different sets of the caches."""
@@ -36,7 +36,8 @@ class ShuffleMemory:
         self.arena_map = mmap.mmap(
             -1, arena_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NORESERVE
         )
-        self.arena_map.madvise(mmap.MADV_HUGEPAGE)
+        if plan.pool_bytes:
+            self.arena_map.madvise(mmap.MADV_HUGEPAGE)
         self.arena = np.frombuffer(self.arena_map, np.uint8)
         self.ctx = self._words(256)
         self.pages = self._words((self.pages_max + 1) * memory.PAGE_BYTES // 8)

@@ -19,7 +19,7 @@ from kernels.cpu.shuffle.chunks import write_chunked
 from kernels.cpu.shuffle.managers import insert
 from kernels.cpu.shuffle.memory import BATCH, BUFFER_EXCESS, CTX, THREAD, bump, owner_of
 from kernels.cpu.shuffle.source import row_at, row_length
-from kernels.cpu.shuffle.writing import copy_down, copy_up
+from kernels.cpu.shuffle.writing import copy_down, copy_down_varied, copy_up
 from kernels.registry import device
 
 
@@ -171,11 +171,13 @@ def collect_varied(ctx: int, thread: int, batch: int, selected: int, count: int)
         get(ctx, CTX.buffer_bytes), get(ctx, CTX.buffer_tuples), get(ctx, CTX.buffer_data)
     )  # fmt: skip
     targets, hashes = get(batch, BATCH.targets), get(batch, BATCH.hashes)
+    rows, offsets = get(batch, BATCH.rows), get(batch, BATCH.offsets)
     now = get(batch, BATCH.arrived_ns)
     for j in range(count):
         i = j if selected == 0 else mem.load_u32(selected + 4 * j) + 0
         p = mem.load_u32(targets + 4 * i) + 0
-        size, row = row_length(ctx, batch, i), row_at(ctx, batch, i)
+        row_end = rows + mem.load_i64(offsets + 8 * i + 8)
+        size = row_end - rows - mem.load_i64(offsets + 8 * i)
         k, held = mem.load_u32(fill + 4 * p) + 0, mem.load_u32(used + 4 * p) + 0
         if k == full or held + size > data:
             if k > 0:
@@ -185,7 +187,7 @@ def collect_varied(ctx: int, thread: int, batch: int, selected: int, count: int)
                 deliver_one(ctx, thread, batch, i)
                 continue
         end = buffers + room * p + BUFFER_EXCESS + data
-        copy_down(end - held, row + size, size)
+        copy_down_varied(end - held, row_end, size)
         mem.store_u32(end + 4 * k, mem.load_u32(hashes + 4 * i))
         mem.store_u32(end + 4 * (full + k), np.uint32(size))
         mem.store_u32(fill + 4 * p, np.uint32(k + 1))

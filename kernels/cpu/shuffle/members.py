@@ -39,6 +39,7 @@ from kernels.cpu.shuffle.memory import (
 )
 from kernels.cpu.shuffle.merging import merge_partition
 from kernels.cpu.shuffle.source import ask, row_length
+from kernels.cpu.shuffle.vectors import LANES, select_sixteen
 from kernels.cpu.shuffle.writing import copy_exact
 from kernels.registry import device
 
@@ -242,7 +243,11 @@ def select(thread: int, batch: int, count: int) -> Any:
     first, last = get(thread, THREAD.first), get(thread, THREAD.last)
     targets, to, found = get(batch, BATCH.targets), get(thread, THREAD.selected), 0
     bump(thread, THREAD.scanned, count)
-    for i in range(count):
+    whole = count // LANES * LANES
+    for i in range(0, whole, LANES):
+        at = targets + 4 * i
+        found += select_sixteen(to + 4 * found, at, i, first, last - first)
+    for i in range(whole, count):
         p = mem.load_u32(targets + 4 * i) + 0
         mem.store_u32(to + 4 * found, np.uint32(i))
         found += (p >= first) & (p < last)

@@ -35,7 +35,7 @@ FREED = -1
 """State of a page that merging has emptied."""
 SPINS = 64
 """Looks at a lock before the thread yields."""
-BUFFER_EXCESS = 64
+BUFFER_EXCESS = 128
 """Bytes before the rows of a slotted buffer."""
 LATENCY_BUCKETS = 512
 """Eight for each power of two of nanoseconds."""

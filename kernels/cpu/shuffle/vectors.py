@@ -203,3 +203,30 @@ write_sixteen, stream_sixteen = _slotter(False), _slotter(True)
 """`write_sixteen(slots, keys, lengths, offset)`: sixteen slots with the uint32 keys and lengths at
 two addresses, behind `offset` bytes of data; returns those after them.  `stream_sixteen` passes the
 caches by; its slots are aligned to 64 bytes."""
+
+
+@intrinsic
+def select_sixteen(
+    typingctx: Any, to: Any, targets: Any, number: Any, first: Any, span: Any
+) -> Any:
+    """Of sixteen tuples from `number` on, those whose uint32 partition is one of the `span` from
+    `first` on go to `to`, as uint32, in order; sixteen are written.  Returns how many they are."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        kind, bits = ir.VectorType(_I32, LANES), ir.VectorType(ir.IntType(1), LANES)
+        number, first, span = (
+            _splat(builder, builder.trunc(args[k], _I32), _I32) for k in (2, 3, 4)
+        )
+        inside = builder.sub(_load(builder, args[1]), first)
+        kept = builder.icmp_unsigned("<", inside, span)
+        numbers = builder.add(number, ir.Constant(kind, list(range(LANES))))
+        name = f"llvm.experimental.vector.compress.v{LANES}i32"
+        compress = cgutils.get_or_insert_function(
+            builder.module, ir.FunctionType(kind, [kind, bits, kind]), name
+        )
+        rest = ir.Constant(kind, ir.Undefined)
+        _store(builder, args[0], builder.call(compress, [numbers, kept, rest]))
+        mask = builder.zext(builder.bitcast(kept, ir.IntType(LANES)), _I64)
+        return builder.ctpop(mask)
+
+    return types.int64(*[types.int64] * 5), codegen

@@ -88,6 +88,17 @@ def copy_down(target: int, source: int, size: int) -> None:
 
 
 @device
+def copy_down_varied(target: int, source: int, size: int) -> None:
+    """As `copy_down`, for sizes that no branch predictor can know: up to 128 bytes are copied
+    without a branch.  Up to 128 bytes before `target` are overwritten, and before `source` read."""
+    if size > 128:
+        copy_down(target, source, size)
+    else:
+        copy_64(target - 64, source - 64)
+        copy_64(target - 128, source - 128)
+
+
+@device
 def copy_block(target: int, source: int, size: int, stream: int) -> None:
     """Copy a block: its whole cache lines with non-temporal stores if `stream`."""
     if stream != 0 and size >= STREAM_BYTES_MIN:
