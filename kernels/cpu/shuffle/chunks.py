@@ -12,17 +12,9 @@ from typing import Any
 
 from kernels.cpu import mem
 from kernels.cpu.records import get, put
+from kernels.cpu.shuffle import memory
 from kernels.cpu.shuffle.managers import reserve_plain
-from kernels.cpu.shuffle.memory import (
-    CHUNK,
-    CHUNK_BYTES,
-    CTX,
-    CURSOR,
-    CURSOR_BYTES,
-    THREAD,
-    bump,
-    step,
-)
+from kernels.cpu.shuffle.memory import CHUNK, CHUNK_BYTES, CTX, CURSOR, CURSOR_BYTES, THREAD, bump
 from kernels.cpu.shuffle.pagetable import add_written
 from kernels.cpu.shuffle.writing import write_tuples
 from kernels.registry import device
@@ -78,7 +70,7 @@ def write_chunked(
             put(cursor, CURSOR.left, get(chunk, CHUNK.slots))
             put(cursor, CURSOR.slots, get(chunk, CHUNK.slots))
             put(cursor, CURSOR.next, chunk + CHUNK_BYTES)
-            step(ctx, thread)
+            memory.step(ctx, thread)
         page, left = get(cursor, CURSOR.page), get(cursor, CURSOR.left)
         taken = min(count, left)
         data = data_of(ctx, taken, lengths)

@@ -24,37 +24,9 @@ from typing import Any
 from kernels.cpu import atomics
 from kernels.cpu.pages import HEADER
 from kernels.cpu.records import get, put
-from kernels.cpu.shuffle.memory import (
-    ALLOCATING,
-    CLOSED,
-    CTX,
-    EXCLUSIVE,
-    LOCK,
-    LOCK_FREE,
-    LOCK_MINIMAL,
-    NO_PAGE,
-    OWNER,
-    PAGE,
-    SLOT,
-    TAG_AT,
-    THREAD,
-    acquire_lock,
-    back_off,
-    bump,
-    step,
-    word_data,
-    word_tuples,
-)
-from kernels.cpu.shuffle.pagetable import (
-    add_written,
-    allocate,
-    close,
-    closed_word,
-    fits,
-    is_full,
-    need_of,
-    reserved_word,
-)
+from kernels.cpu.shuffle import memory, pagetable
+from kernels.cpu.shuffle.memory import CTX, NO_PAGE, OWNER, PAGE, THREAD, bump, step, word_tuples
+from kernels.cpu.shuffle.pagetable import allocate, close, closed_word, fits, is_full, reserved_word
 from kernels.cpu.shuffle.writing import write_tuples
 from kernels.registry import device
 
@@ -64,7 +36,7 @@ def take(thread: int, page: int, word: int, data: int) -> None:
     """Note a reservation that begins where `word` ends."""
     put(thread, THREAD.got_page, page)
     put(thread, THREAD.got_first, word_tuples(word))
-    put(thread, THREAD.got_offset, word_data(word))
+    put(thread, THREAD.got_offset, memory.word_data(word))
     put(thread, THREAD.got_bytes, data)
     bump(thread, THREAD.reservations, 1)
 
@@ -85,51 +57,23 @@ def older(page: int, since: int) -> None:
 def capacity_for(ctx: int, lengths: int) -> Any:
     """The capacity of an empty page for the next tuple: the common one, if it fits, else its own in
     whole KiB."""
-    need = need_of(ctx, lengths)
+    need = pagetable.need_of(ctx, lengths)
     if need > get(ctx, CTX.page_bytes):
         return (need + 1023) // 1024 * 1024
     return get(ctx, CTX.page_bytes)
 
 
 @device
-def reserve_plain(
-    ctx: int, thread: int, owner: int, want: int, size: int, lengths: int, since: int
+def reserve_on(
+    ctx: int, thread: int, owner: int, page: int, want: int, size: int, lengths: int
 ) -> Any:
-    """Reserve for some of the next `want` tuples, with `size` bytes of data; the caller keeps
-    other threads away.  Returns their number, at least 1; the place is in the thread's `got_…`
-    fields."""
-    while True:
-        page = get(owner, OWNER.page)
-        if page == NO_PAGE:
-            page = allocate(ctx, thread, owner, capacity_for(ctx, lengths), since)
-        capacity = get(page, PAGE.capacity)
-        word = get(page, PAGE.reserved)
-        count, data = fits(ctx, word, capacity, want, size, lengths)
-        after = reserved_word(word, count, data)
-        own_size = capacity != get(ctx, CTX.page_bytes)
-        ends = count < want or own_size or is_full(ctx, after, capacity)
-        put(page, PAGE.reserved, closed_word(after) if ends else after)
-        put(owner, OWNER.page, NO_PAGE if ends else page)
-        if since < get(page, PAGE.first_ns):
-            put(page, PAGE.first_ns, since)
-        take(thread, page, word, data)
-        if ends:
-            close(ctx, thread, page, word_tuples(after))
-        if count > 0:
-            return count
-
-
-@device
-def open_first(
-    ctx: int, thread: int, owner: int, want: int, size: int, lengths: int, since: int
-) -> Any:
-    """Open a page with its first tuples in a partition that has none; as `reserve_plain`."""
-    capacity = capacity_for(ctx, lengths)
-    own_size = capacity != get(ctx, CTX.page_bytes)
-    page = allocate(ctx, thread, owner, capacity, since)
-    word = get(page, PAGE.reserved)
+    """Reserve on a page for some of the next `want` tuples, with `size` bytes of data, and publish
+    it as the partition's, or close it; the caller keeps other threads away from it.  Returns how
+    many; the place is in the thread's `got_…` fields."""
+    capacity, word = get(page, PAGE.capacity), get(page, PAGE.reserved)
     count, data = fits(ctx, word, capacity, want, size, lengths)
     after = reserved_word(word, count, data)
+    own_size = capacity != get(ctx, CTX.page_bytes)
     ends = count < want or own_size or is_full(ctx, after, capacity)
     step(ctx, thread)
     atomics.release_i64(page + 8 * PAGE.reserved, closed_word(after) if ends else after)
@@ -141,6 +85,22 @@ def open_first(
 
 
 @device
+def reserve_plain(
+    ctx: int, thread: int, owner: int, want: int, size: int, lengths: int, since: int
+) -> Any:
+    """`reserve_on` the open page or a new one, of a partition that the caller keeps other threads
+    away from; for at least one tuple."""
+    while True:
+        page = get(owner, OWNER.page)
+        if page == NO_PAGE:
+            page = allocate(ctx, thread, owner, capacity_for(ctx, lengths), since)
+        put(page, PAGE.first_ns, min(since, get(page, PAGE.first_ns)))
+        count = reserve_on(ctx, thread, owner, page, want, size, lengths)
+        if count > 0:
+            return count
+
+
+@device
 def reserve_free(
     ctx: int, thread: int, owner: int, want: int, size: int, lengths: int, since: int
 ) -> Any:
@@ -148,13 +108,14 @@ def reserve_free(
     at, spins, capacity = owner + 8 * OWNER.page, 0, get(ctx, CTX.page_bytes)
     while True:
         page = atomics.acquire_i64(at)
-        if page == NO_PAGE and atomics.swap_i64(at, NO_PAGE, ALLOCATING) == NO_PAGE:
-            return open_first(ctx, thread, owner, want, size, lengths, since)
-        word = CLOSED
-        if page > ALLOCATING:
+        if page == NO_PAGE and atomics.swap_i64(at, NO_PAGE, memory.ALLOCATING) == NO_PAGE:
+            page = allocate(ctx, thread, owner, capacity_for(ctx, lengths), since)
+            return reserve_on(ctx, thread, owner, page, want, size, lengths)
+        word = memory.CLOSED
+        if page > memory.ALLOCATING:
             word = atomics.acquire_i64(page + 8 * PAGE.reserved)
-        if word >> TAG_AT != get(owner, OWNER.number):  # closed, or reused by another partition
-            back_off(thread, spins)
+        if word >> memory.TAG_AT != get(owner, OWNER.number):  # closed, or another partition's
+            memory.back_off(thread, spins)
             spins += 1
             continue
         count, data = fits(ctx, word, capacity, want, size, lengths)
@@ -195,11 +156,11 @@ def insert_alone(
     if page == NO_PAGE:
         return False
     word = get(page, PAGE.reserved)
-    first, offset = word_tuples(word), word_data(word)
+    first, offset = word_tuples(word), memory.word_data(word)
     if lengths == 0:
         if first + count >= get(ctx, CTX.fixed_max):
             return False
-    elif HEADER + SLOT * (first + count + 1) + offset + size > get(ctx, CTX.page_bytes):
+    elif HEADER + memory.SLOT * (first + count + 1) + offset + size > get(ctx, CTX.page_bytes):
         return False
     put(page, PAGE.reserved, reserved_word(word, count, size))
     write_tuples(ctx, page, first, offset, count, size, block, hashes, lengths)
@@ -221,15 +182,15 @@ def insert(
         return
     manager, left = get(ctx, CTX.manager), count
     lock = owner + 8 * OWNER.lock
-    if manager == LOCK:
-        acquire_lock(thread, lock)
+    if manager == memory.LOCK:
+        memory.acquire_lock(thread, lock)
     while left > 0:
-        if manager == LOCK_FREE:
+        if manager == memory.LOCK_FREE:
             taken = reserve_free(ctx, thread, owner, left, size, lengths, since)
-        elif manager != LOCK_MINIMAL:
+        elif manager != memory.LOCK_MINIMAL:
             taken = reserve_plain(ctx, thread, owner, left, size, lengths, since)
         else:
-            acquire_lock(thread, lock)
+            memory.acquire_lock(thread, lock)
             taken = reserve_plain(ctx, thread, owner, left, size, lengths, since)
             step(ctx, thread)
             atomics.release_i64(lock, 0)
@@ -237,7 +198,7 @@ def insert(
         page, data = get(thread, THREAD.got_page), get(thread, THREAD.got_bytes)
         first, offset = get(thread, THREAD.got_first), get(thread, THREAD.got_offset)
         write_tuples(ctx, page, first, offset, taken, data, block, hashes, lengths)
-        add_written(ctx, thread, page, taken)
+        pagetable.add_written(ctx, thread, page, taken)
         left -= taken
         size -= data
         hashes += 4 * taken
@@ -247,7 +208,7 @@ def insert(
             block += taken * get(ctx, CTX.stride)
         if lengths != 0:
             lengths += 4 * taken
-    if manager == LOCK:
+    if manager == memory.LOCK:
         step(ctx, thread)
         atomics.release_i64(lock, 0)
 
@@ -257,12 +218,12 @@ def flush(ctx: int, thread: int, owner: int) -> None:
     """Close the open page of a partition, also while other threads insert.  Of a partition without
     synchronisation this may do its own thread only."""
     manager, lock, at = get(ctx, CTX.manager), owner + 8 * OWNER.lock, owner + 8 * OWNER.page
-    if manager == LOCK_FREE:
+    if manager == memory.LOCK_FREE:
         page = atomics.acquire_i64(at)
-        if page <= ALLOCATING:
+        if page <= memory.ALLOCATING:
             return
         word = atomics.acquire_i64(page + 8 * PAGE.reserved)
-        open_here = word >> TAG_AT == get(owner, OWNER.number) and word_tuples(word) > 0
+        open_here = word >> memory.TAG_AT == get(owner, OWNER.number) and word_tuples(word) > 0
         step(ctx, thread)
         if (
             open_here
@@ -271,14 +232,14 @@ def flush(ctx: int, thread: int, owner: int) -> None:
             atomics.release_i64(at, NO_PAGE)
             close(ctx, thread, page, word_tuples(word))
         return
-    if manager != EXCLUSIVE:
-        acquire_lock(thread, lock)
+    if manager != memory.EXCLUSIVE:
+        memory.acquire_lock(thread, lock)
     page = get(owner, OWNER.page)
     if page != NO_PAGE:
         word = get(page, PAGE.reserved)
         put(page, PAGE.reserved, closed_word(word))
         put(owner, OWNER.page, NO_PAGE)
-    if manager != EXCLUSIVE:
+    if manager != memory.EXCLUSIVE:
         step(ctx, thread)
         atomics.release_i64(lock, 0)
     if page != NO_PAGE:

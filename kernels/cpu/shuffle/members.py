@@ -17,26 +17,11 @@ import numpy as np
 
 from kernels.cpu import atomics, mem
 from kernels.cpu.records import get, put
+from kernels.cpu.shuffle import memory
 from kernels.cpu.shuffle.buffers import collect, deliver_one, spill_all
 from kernels.cpu.shuffle.chunks import assign
 from kernels.cpu.shuffle.managers import flush
-from kernels.cpu.shuffle.memory import (
-    BATCH,
-    BATCH_BYTES,
-    CTX,
-    CURSOR_BYTES,
-    EXCLUSIVE,
-    OWNER,
-    THREAD,
-    THREAD_BYTES,
-    acquire_lock,
-    back_off,
-    barrier,
-    bump,
-    now_ns,
-    owner_of,
-    step,
-)
+from kernels.cpu.shuffle.memory import BATCH, CTX, THREAD, THREAD_BYTES, barrier, bump, now_ns, step
 from kernels.cpu.shuffle.merging import merge_partition
 from kernels.cpu.shuffle.source import ask, row_length
 from kernels.cpu.shuffle.vectors import LANES, select_sixteen
@@ -80,11 +65,11 @@ def flush_one(ctx: int, thread: int) -> None:
     every = get(ctx, CTX.flushes)
     if every != 0 and get(thread, THREAD.batches) % every == 0:
         first, last = 0, get(ctx, CTX.partitions)
-        if get(ctx, CTX.manager) == EXCLUSIVE and get(thread, THREAD.owners) == 0:
+        if get(ctx, CTX.manager) == memory.EXCLUSIVE and get(thread, THREAD.owners) == 0:
             first, last = get(thread, THREAD.first), get(thread, THREAD.last)
         if first < last:
             p = first + get(thread, THREAD.batches) // every % (last - first)
-            flush(ctx, thread, owner_of(ctx, thread, p))
+            flush(ctx, thread, memory.owner_of(ctx, thread, p))
 
 
 @device
@@ -148,7 +133,7 @@ def assign_to(ctx: int, thread: int, to: int, partition: int, since: int) -> Non
         end = mem.load_i64(get(to, THREAD.starts) + 8 * partition)
         lengths = get(to, THREAD.lengths) + 4 * (end - count)
     owner = get(ctx, CTX.owners) + partition * get(ctx, CTX.owner_bytes)
-    cursor = get(to, THREAD.cursors) + CURSOR_BYTES * partition
+    cursor = get(to, THREAD.cursors) + memory.CURSOR_BYTES * partition
     assign(ctx, thread, owner, cursor, count, size, lengths, since)
 
 
@@ -164,8 +149,8 @@ def run_hybrid(ctx: int, number: int, buffered: int) -> None:
         since = get(batch, BATCH.arrived_ns)
         for p in range(partitions):
             if mem.load_i64(get(thread, THREAD.counts) + 8 * p) != 0:
-                lock = get(ctx, CTX.owners) + p * get(ctx, CTX.owner_bytes) + 8 * OWNER.lock
-                acquire_lock(thread, lock)
+                lock = get(ctx, CTX.owners) + p * get(ctx, CTX.owner_bytes) + 8 * memory.OWNER.lock
+                memory.acquire_lock(thread, lock)
                 assign_to(ctx, thread, thread, p, since)
                 step(ctx, thread)
                 atomics.release_i64(lock, 0)
@@ -222,17 +207,17 @@ def shared_batch(ctx: int, thread: int, use: int) -> Any:
     """The batch of a processing unit with the number `use`: the first of its threads that comes
     makes it, when all are done with the batch that was there before."""
     threads = get(thread, THREAD.unit_threads)
-    batch = get(thread, THREAD.unit) + BATCH_BYTES * (use % GROUP_SLOTS)
+    batch = get(thread, THREAD.unit) + memory.BATCH_BYTES * (use % GROUP_SLOTS)
     spins = 0
     if atomics.swap_i64(batch + 8 * BATCH.claimed, use - GROUP_SLOTS, use) == use - GROUP_SLOTS:
         while atomics.acquire_i64(batch + 8 * BATCH.done) != threads * (use // GROUP_SLOTS):
-            back_off(thread, spins)
+            memory.back_off(thread, spins)
             spins += 1
         ask(ctx, thread, batch)
         step(ctx, thread)
         atomics.release_i64(batch + 8 * BATCH.made, use + 1)
     while atomics.acquire_i64(batch + 8 * BATCH.made) <= use:
-        back_off(thread, spins)
+        memory.back_off(thread, spins)
         spins += 1
     return batch
 

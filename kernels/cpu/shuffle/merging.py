@@ -14,19 +14,8 @@ from typing import Any
 from kernels.cpu import mem
 from kernels.cpu.pages import HEADER
 from kernels.cpu.records import get, put
-from kernels.cpu.shuffle.memory import (
-    CTX,
-    DATA_AT,
-    NO_PAGE,
-    OWNER,
-    PAGE,
-    SLOT,
-    THREAD,
-    THREAD_BYTES,
-    bump,
-    word_data,
-    word_tuples,
-)
+from kernels.cpu.shuffle import memory
+from kernels.cpu.shuffle.memory import CTX, DATA_AT, NO_PAGE, OWNER, PAGE, SLOT, THREAD, word_tuples
 from kernels.cpu.shuffle.pagetable import drop, hand_over
 from kernels.cpu.shuffle.writing import copy_exact, write_slot
 from kernels.registry import device
@@ -35,7 +24,7 @@ from kernels.registry import device
 @device
 def thread_owner(ctx: int, number: int, partition: int) -> Any:
     """The open page of a thread in a partition."""
-    thread = get(ctx, CTX.threads_at) + THREAD_BYTES * number
+    thread = get(ctx, CTX.threads_at) + memory.THREAD_BYTES * number
     return get(thread, THREAD.owners) + partition * get(ctx, CTX.owner_bytes)
 
 
@@ -43,7 +32,7 @@ def thread_owner(ctx: int, number: int, partition: int) -> Any:
 def space_of(ctx: int, page: int) -> Any:
     """Bytes of slots, rows and data in a page."""
     word = get(page, PAGE.reserved)
-    return get(ctx, CTX.stride) * word_tuples(word) + word_data(word)
+    return get(ctx, CTX.stride) * word_tuples(word) + memory.word_data(word)
 
 
 @device
@@ -82,13 +71,15 @@ def move(ctx: int, full: int, empty: int, count: int, data: int) -> None:
     if get(ctx, CTX.slotted) == 0:
         copy_exact(to, source, stride * count)
     else:
-        offset = word_data(into)
+        offset = memory.word_data(into)
         for j in range(count):
             size = length_at(empty, left + j)
             offset += size
             write_slot(to + SLOT * j, mem.load_u32(source + SLOT * j), offset, size)
         end = get(full, PAGE.base) + get(full, PAGE.end_at) - offset
-        copy_exact(end, get(empty, PAGE.base) + get(empty, PAGE.end_at) - word_data(word), data)
+        copy_exact(
+            end, get(empty, PAGE.base) + get(empty, PAGE.end_at) - memory.word_data(word), data
+        )
     put(full, PAGE.reserved, into + count + (data << DATA_AT))
     put(empty, PAGE.reserved, word - count - (data << DATA_AT))
     put(full, PAGE.first_ns, min(get(full, PAGE.first_ns), get(empty, PAGE.first_ns)))
@@ -131,8 +122,8 @@ def merge_partition(ctx: int, thread: int, partition: int) -> None:
         count, data = movable(ctx, full, empty)
         if count > 0:
             move(ctx, full, empty, count, data)
-            bump(thread, THREAD.moved, count)
-            bump(thread, THREAD.accesses, count)
+            memory.bump(thread, THREAD.moved, count)
+            memory.bump(thread, THREAD.accesses, count)
         if word_tuples(get(empty, PAGE.reserved)) == 0:
             put(emptiest, OWNER.page, NO_PAGE)
             drop(ctx, thread, empty)

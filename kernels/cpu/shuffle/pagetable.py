@@ -14,28 +14,8 @@ from typing import Any
 from kernels.cpu import atomics, mem
 from kernels.cpu.pages import HEADER
 from kernels.cpu.records import get, put
-from kernels.cpu.shuffle import vectors
-from kernels.cpu.shuffle.memory import (
-    CLOSED,
-    COMPLETE,
-    CTX,
-    DATA_AT,
-    FREED,
-    LATENCY_BUCKETS,
-    OWNER,
-    PAGE,
-    PAGE_BYTES,
-    SLOT,
-    TAG_AT,
-    THREAD,
-    acquire_lock,
-    back_off,
-    bump,
-    now_ns,
-    step,
-    word_data,
-    word_tuples,
-)
+from kernels.cpu.shuffle import memory, vectors
+from kernels.cpu.shuffle.memory import COMPLETE, CTX, OWNER, PAGE, SLOT, THREAD, bump, word_tuples
 from kernels.registry import device
 
 SKEW = 32
@@ -53,7 +33,7 @@ def fits(ctx: int, word: int, capacity: int, want: int, size: int, lengths: int)
             most = (capacity - HEADER) // slots
         count = min(want, max(0, most - word_tuples(word)))
         return count, count * width * get(ctx, CTX.slotted)
-    free = capacity - HEADER - SLOT * word_tuples(word) - word_data(word)
+    free = capacity - HEADER - SLOT * word_tuples(word) - memory.word_data(word)
     if SLOT * want + size <= free:
         return want, size
     count, data = 0, 0
@@ -74,7 +54,7 @@ def is_full(ctx: int, word: int, capacity: int) -> Any:
     if width != 0 and most != 0 and capacity == get(ctx, CTX.page_bytes):
         return word_tuples(word) >= most
     slots = get(ctx, CTX.stride) + get(ctx, CTX.slotted) * width
-    used = HEADER + get(ctx, CTX.stride) * word_tuples(word) + word_data(word)
+    used = HEADER + get(ctx, CTX.stride) * word_tuples(word) + memory.word_data(word)
     return capacity - used < slots
 
 
@@ -92,7 +72,7 @@ def new_number(ctx: int, thread: int, common: bool) -> Any:
     """A number in the page table, of a page that may be reused if `common`; -1 without room."""
     spins, pool, lock = 0, get(ctx, CTX.pool), ctx + 8 * CTX.ring_lock
     while common and pool != 0 and atomics.acquire_i64(ctx + 8 * CTX.page_count) >= pool:
-        acquire_lock(thread, lock)
+        memory.acquire_lock(thread, lock)
         head = get(ctx, CTX.ring_head)
         if head != get(ctx, CTX.ring_tail):
             at = get(ctx, CTX.ring) + 8 * (head % get(ctx, CTX.pages_max))
@@ -101,7 +81,7 @@ def new_number(ctx: int, thread: int, common: bool) -> Any:
             atomics.release_i64(lock, 0)
             return number
         atomics.release_i64(lock, 0)
-        back_off(thread, spins)
+        memory.back_off(thread, spins)
         spins += 1
     number = atomics.add_i64(ctx + 8 * CTX.page_count, 1)
     if number >= get(ctx, CTX.pages_max):
@@ -129,7 +109,7 @@ def allocate(ctx: int, thread: int, owner: int, capacity: int, since: int) -> An
     number = new_number(ctx, thread, common)
     if number < 0:
         number = get(ctx, CTX.pages_max)  # a spare page, so that nothing else is overwritten
-    page = get(ctx, CTX.pages) + PAGE_BYTES * number
+    page = get(ctx, CTX.pages) + memory.PAGE_BYTES * number
     if get(page, PAGE.base) == 0:
         region = get(ctx, CTX.page_region)
         if not common:
@@ -146,7 +126,7 @@ def allocate(ctx: int, thread: int, owner: int, capacity: int, since: int) -> An
     put(page, PAGE.first_ns, since)
     put(page, PAGE.handed_ns, 0)
     atomics.release_i64(page + 8 * PAGE.written, 0)
-    atomics.release_i64(page + 8 * PAGE.reserved, get(owner, OWNER.number) << TAG_AT)
+    atomics.release_i64(page + 8 * PAGE.reserved, get(owner, OWNER.number) << memory.TAG_AT)
     count_live(ctx)
     return page
 
@@ -172,7 +152,7 @@ def count_latency(thread: int, ns: int) -> None:
     power = 0
     while (ns >> power) >= 16:
         power += 1
-    bucket = min(LATENCY_BUCKETS - 1, 8 * power + (ns >> power))
+    bucket = min(memory.LATENCY_BUCKETS - 1, 8 * power + (ns >> power))
     bump(thread, THREAD.latencies + bucket, 1)
 
 
@@ -182,7 +162,7 @@ def free(ctx: int, thread: int, page: int) -> None:
     atomics.add_i64(ctx + 8 * CTX.live, -1)
     if get(ctx, CTX.pool) == 0 or get(page, PAGE.capacity) != get(ctx, CTX.page_bytes):
         return
-    acquire_lock(thread, ctx + 8 * CTX.ring_lock)
+    memory.acquire_lock(thread, ctx + 8 * CTX.ring_lock)
     tail = get(ctx, CTX.ring_tail)
     at = get(ctx, CTX.ring) + 8 * (tail % get(ctx, CTX.pages_max))
     mem.store_i64(at, get(page, PAGE.number))
@@ -194,9 +174,9 @@ def free(ctx: int, thread: int, page: int) -> None:
 def hand_over(ctx: int, thread: int, page: int) -> None:
     """Hand a complete page on: it is trimmed, and nothing writes to it any more."""
     word = atomics.acquire_i64(page + 8 * PAGE.reserved)
-    tuples, data = word_tuples(word), word_data(word)
+    tuples, data = word_tuples(word), memory.word_data(word)
     trim(ctx, page, tuples, data)
-    now = now_ns(thread)
+    now = memory.now_ns(thread)
     if get(thread, THREAD.owners) != 0:  # thread-local pages are numbered now
         shared = get(ctx, CTX.owners) + get(page, PAGE.partition) * get(ctx, CTX.owner_bytes)
         put(page, PAGE.seq, atomics.add_i64(shared + 8 * OWNER.seq, 1) + 1)
@@ -212,7 +192,7 @@ def hand_over(ctx: int, thread: int, page: int) -> None:
 @device
 def add_written(ctx: int, thread: int, page: int, count: int) -> None:
     """Count tuples as written, and hand the page on if that makes it complete."""
-    step(ctx, thread)
+    memory.step(ctx, thread)
     if get(ctx, CTX.alone) != 0:
         written = get(page, PAGE.written) + count
         put(page, PAGE.written, written)
@@ -223,7 +203,7 @@ def add_written(ctx: int, thread: int, page: int, count: int) -> None:
     if get(ctx, CTX.stream) != 0:
         vectors.drain_stores()
     if atomics.add_i64(page + 8 * PAGE.written, count) + count == COMPLETE:
-        step(ctx, thread)
+        memory.step(ctx, thread)
         hand_over(ctx, thread, page)
 
 
@@ -237,17 +217,17 @@ def close(ctx: int, thread: int, page: int, reserved: int) -> None:
 @device
 def drop(ctx: int, thread: int, page: int) -> None:
     """Free a page that merging has emptied."""
-    put(page, PAGE.handed_ns, FREED)
+    put(page, PAGE.handed_ns, memory.FREED)
     free(ctx, thread, page)
 
 
 @device
 def reserved_word(word: int, count: int, data: int) -> int:
     """The word after a reservation."""
-    return word + count + (data << DATA_AT)
+    return word + count + (data << memory.DATA_AT)
 
 
 @device
 def closed_word(word: int) -> int:
     """The word of a closed page."""
-    return word | CLOSED
+    return word | memory.CLOSED

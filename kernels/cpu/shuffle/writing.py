@@ -15,13 +15,7 @@ from kernels.cpu import mem
 from kernels.cpu.pages import HEADER
 from kernels.cpu.records import get
 from kernels.cpu.shuffle.memory import CTX, PAGE, SLOT
-from kernels.cpu.shuffle.vectors import (
-    LANES,
-    copy_64,
-    stream_64,
-    stream_sixteen,
-    write_sixteen,
-)
+from kernels.cpu.shuffle.vectors import LANES, copy_64, stream_64, stream_sixteen, write_sixteen
 from kernels.registry import device
 
 STREAM_BYTES_MIN = 128
