@@ -100,7 +100,9 @@ def compact(
 def _alone(landing: str | Path) -> Iterator[None]:
     """Hold the lock of compactors."""
     place = compacted.directory(landing)
-    place.mkdir(parents=True, exist_ok=True)
+    if not place.exists():
+        place.mkdir(exist_ok=True)
+        segments.sync_directory(place.parent)
     fd = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -123,6 +125,11 @@ class _CompactorRun:
             content = compacted.read(self._landing)
             for file in compacted.unnamed_files(self._landing, content):
                 file.unlink()
+            there = set(segments.list_segments(self._landing))
+            left = {name: why for name, why in content.left.items() if name in there}
+            if left != content.left:  # retention has deleted them
+                content = replace(content, left=left)
+                compacted.write(self._landing, content)
         self._result.damaged.update(content.left)
         names = self._candidates(content)
         try:
@@ -187,7 +194,7 @@ class _CompactorRun:
         except FileNotFoundError:
             raise _SegmentFault(name, "", damage=False) from None
         except OSError as problem:
-            raise _SegmentFault(name, str(problem)) from problem
+            raise _SegmentFault(name, str(problem), damage=False) from problem
         if faults.lost:
             raise _SegmentFault(name, f"row {faults.lost[0]} is damaged, and so is its page")
         return rows
@@ -276,7 +283,7 @@ class _CompactorRun:
         except FileNotFoundError:
             raise _SegmentFault(name, "", damage=False) from None
         except OSError as problem:
-            raise _SegmentFault(name, str(problem)) from problem
+            raise _SegmentFault(name, str(problem), damage=False) from problem
         return total
 
     def _write(
@@ -343,7 +350,7 @@ class _Pages:
             except FileNotFoundError:
                 raise _Gone from None
             except OSError as problem:
-                raise _SegmentFault(name, str(problem)) from problem
+                raise _SegmentFault(name, str(problem), damage=False) from problem
 
 
 def _file(request: Request) -> CompactedFile:

@@ -4,6 +4,9 @@ import contextlib
 import json
 import os
 import random
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import duckdb
@@ -153,6 +156,66 @@ def test_a_segment_with_a_damaged_page_stays_whole_and_is_named(landing):
     again = CliRunner().invoke(command, asked)
     assert again.exit_code == 65 and f"{name(2)} stays: " in again.output
     assert again.output.startswith("0 segments compacted")
+
+
+def test_a_damaged_segment_that_retention_deletes_is_forgotten(landing):
+    fill(landing)
+    landing.damage(name(2), 0)
+    assert list(compact(landing.path).damaged) == [name(2)]
+    consumers.advance(landing.path, Consumer("a", "curve@1", segments.positions(landing.path)))
+    assert name(2) in expire(landing.path, LATER).segments
+    assert compact(landing.path).damaged == {} == compacted.read(landing.path).left
+
+
+def test_a_segment_that_cannot_be_read_for_now_is_tried_again(landing, monkeypatch):
+    expected = fill(landing)
+    read_pages = segments.read_pages
+
+    def failing(path, segment, rows):
+        if segment == name(2):
+            raise OSError(5, "Input/output error")
+        return read_pages(path, segment, rows)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(segments, "read_pages", failing)
+        done = compact(landing.path)
+    assert done.segments == 2 and "Input/output error" in done.waiting[name(2)]
+    assert rows_of(landing) == sorted_rows(expected)
+    assert compact(landing.path).segments == 1
+    assert rows_of(landing) == sorted_rows(expected)
+
+
+def test_row_groups_of_other_devices_can_be_skipped(landing, monkeypatch):
+    """Devices take turns page by page; in the file each has row groups of its own."""
+    for segment in (1, 2):
+        pages = [readings(s, n=100, device=f"mill-{s % 4}") for s in range(1, 21)]
+        landing.land(pages, name(segment))
+    seal(landing, 1, 2)
+    monkeypatch.setattr("edged.central.compacted_writer.ROWS_MAX", 200)
+    compact(landing.path)
+    ((path, _),) = compacted.snapshot(landing.path).files(landing.path, "curve@1")
+    found = pq.read_metadata(path)
+    at = found.schema.to_arrow_schema().get_field_index("_device")
+    groups = [found.row_group(i).column(at) for i in range(found.num_row_groups)]
+    devices = [(g.statistics.min, g.statistics.max) for g in groups]
+    assert devices == [(f"mill-{d}", f"mill-{d}") for d in range(4) for _ in range(5)]
+    assert all(g.has_column_index for g in groups)
+
+
+def test_a_loop_goes_on_past_a_run_that_cannot_work(landing, tmp_path):
+    expected = fill(landing)
+    arguments = [sys.executable, "-m", "edged", "central", "compact", "--landing",
+                 str(landing.path), "--every", "50ms", "--json"]  # fmt: skip
+    with compactor._alone(landing.path):
+        child = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        assert b"another compactor runs" in child.stderr.readline()
+    try:
+        assert json.loads(child.stdout.readline())["segments"] == 3
+    finally:
+        child.send_signal(signal.SIGTERM)
+        child.communicate(timeout=120)
+    assert child.returncode == 0
+    assert rows_of(landing) == sorted_rows(expected)
 
 
 def test_a_stream_without_its_schema_waits_until_it_is_registered(landing):
