@@ -7,6 +7,7 @@ import random
 import signal
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import duckdb
@@ -27,6 +28,8 @@ from edged.console.damage_report import LOST, MENDABLE
 from edged.data.schema import TYPES, Field, Schema
 from edged.errors import CentralError
 from tests.central.compaction_kills import run as run_kills
+from tests.central.support import make_page
+from tests.central.test_landing import open_landing, send
 from tests.spark.landings import READINGS, Landing, readings, readings_table, slotted_page
 from tests.whole import count
 
@@ -356,6 +359,25 @@ def test_compacted_segments_go_when_their_readers_are_past_them(landing):
     gone = retire_compacted(landing.path, LATER)
     assert gone.segments == [name(1), name(3)] and gone.kept == {"a has not read it": 1}
     assert rows_of(landing) == sorted_rows(expected)
+
+
+def test_a_collector_goes_on_beside_it_and_knows_late_pages_of_deleted_segments(tmp_path):
+    """Compacted while it lands; a device resends all after the segments and its record are gone."""
+    with closing(open_landing(tmp_path, segment_bytes=1500)) as place:
+        for seq in range(1, 31):
+            send(place, make_page(seq), make_page(seq, partition=1))
+            if seq % 5 == 0:
+                compact(tmp_path, group_bytes=1)
+                retire_compacted(tmp_path, LATER, unread=["power"])
+        read = edged.read_landing(tmp_path, "power", metadata=True).read_all()
+    pages = sorted(zip(*(read[c].to_pylist() for c in ("_partition", "_seq")), strict=True))
+    assert pages == sorted((p, s) for p in (0, 1) for s in range(1, 31) for _ in range(3))
+    assert compacted.read(tmp_path).groups and len(segments.list_segments(tmp_path)) < 5
+    for record in (tmp_path / "devices").iterdir():
+        record.unlink()
+    with closing(open_landing(tmp_path, segment_bytes=1500)) as place:
+        again = send(place, *(make_page(s, partition=p) for s in range(1, 31) for p in (0, 1)))
+        assert again.duplicates == 60
 
 
 def test_retention_deletes_compacted_rows_by_groups(landing):
