@@ -21,16 +21,15 @@ _PART_BYTES = 1 << 20
 def check_compacted(landing: Path, report: DamageReport, repair: bool) -> None:
     """Add the damage of manifest and files to `report`; with `repair` mend what can be mended."""
     name = str(compacted.manifest_path(landing).relative_to(landing))
-    with consumers.locked(landing):
-        problem = compacted.problem(landing)
-        try:
-            content = compacted.read(landing)
-        except CentralError:
-            lost = (Loss("the list of compacted files"),)
-            report.findings.append(Damage(name, problem, LOST, "manifest", lost=lost))
-            return
-        if problem:
-            report.findings.append(Damage(name, problem, MENDABLE, "manifest"))
+    problem = compacted.problem(landing)
+    try:
+        content = compacted.read(landing)
+    except CentralError:
+        lost = (Loss("the list of compacted files"),)
+        report.findings.append(Damage(name, problem, LOST, "manifest", lost=lost))
+        return
+    if problem:
+        report.findings.append(Damage(name, problem, MENDABLE, "manifest"))
     live = set(segments.list_segments(landing))
     broken = set()
     for group in content.groups:
@@ -43,8 +42,15 @@ def check_compacted(landing: Path, report: DamageReport, repair: bool) -> None:
                 if there:
                     broken.add(group.number)
     if repair and (problem or broken):
-        with consumers.locked(landing):
-            compacted.write(landing, compacted.read(landing).without(broken))
+        _repair(landing, broken)
+
+
+def _repair(landing: Path, broken: set[int]) -> None:
+    """Write the manifest again without the `broken` groups whose segments are still there."""
+    with consumers.locked(landing):
+        content, live = compacted.read(landing), set(segments.list_segments(landing))
+        gone = {g.number for g in content.groups if live.issuperset(g.segments)} & broken
+        compacted.write(landing, content.without(gone))
 
 
 def _problem(path: Path, file: CompactedFile) -> str:

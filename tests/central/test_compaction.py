@@ -318,21 +318,40 @@ def test_dead_at_any_step_it_shows_each_row_once_and_goes_on(landing, monkeypatc
 def test_a_snapshot_sees_a_segment_that_is_compacted_and_deleted_while_it_is_taken(
     landing, monkeypatch
 ):
-    expected = fill(landing)
-    read = compacted.read
-    once = [True]
+    """Between the two things that it reads, in whatever order."""
+    expected, steps = fill(landing), []
 
-    def first(path):
-        if once and once.pop():
-            compact(path)
-            retire_compacted(path, LATER, unread=["curve"])
-        return read(path)
+    def step(function):
+        def called(path):
+            found = function(path)
+            steps.append(function.__name__)
+            if len(steps) == 1:
+                compact(path)
+                retire_compacted(path, LATER, unread=["curve"])
+            return found
 
-    monkeypatch.setattr(compacted, "read", first)
-    assert sorted_rows(edged.read_landing(landing.path, "curve").read_all()) == sorted_rows(
-        expected
-    )
+        return called
+
+    with monkeypatch.context() as patch:
+        patch.setattr(compacted, "read", step(compacted.read))
+        patch.setattr(segments, "positions", step(segments.positions))
+        snapshot = compacted.snapshot(landing.path)
+    assert {"read", "positions"} <= set(steps) and len(snapshot.groups) == 1
+    assert dict(snapshot.position) == {name(4): 2}
     assert segments.list_segments(landing.path) == [name(4)]
+    assert rows_of(landing) == sorted_rows(expected)
+
+
+def test_files_of_a_run_that_was_killed_are_deleted_by_the_next(landing):
+    expected = fill(landing)
+    strays = [compacted.directory(landing.path) / "wind@1" / f for f in ("x", ".00000009.new")]
+    strays[0].parent.mkdir(parents=True)
+    for stray in strays:
+        stray.write_bytes(b"half a file")
+    assert rows_of(landing) == sorted_rows(expected)
+    assert compact(landing.path).segments == 3
+    assert not any(stray.exists() for stray in strays)
+    assert rows_of(landing) == sorted_rows(expected)
 
 
 def test_a_segment_that_retention_deletes_meanwhile_does_not_come_back(landing, monkeypatch):
@@ -436,6 +455,26 @@ def test_a_damaged_file_is_found_and_made_again_while_its_segments_are_there(lan
     path.unlink()
     (found,) = check(landing.path).findings
     assert (found.state, found.lost[0].rows) == (LOST, 600)
+
+
+def test_a_repair_keeps_a_group_whose_segments_are_deleted_before_it_changes_the_manifest(
+    landing, monkeypatch
+):
+    fill(landing)
+    compact(landing.path)
+    ((path, _),) = compacted.snapshot(landing.path).files(landing.path, "curve@1")
+    flip(path, 8 * 200)
+    locked = consumers.locked
+
+    def late(place):
+        monkeypatch.setattr(consumers, "locked", locked)
+        retire_compacted(place, LATER, unread=["curve"])
+        return locked(place)
+
+    monkeypatch.setattr(consumers, "locked", late)
+    assert repair(landing.path).left == 1
+    assert [d.state for d in check(landing.path).findings] == [LOST], "it is named, not forgotten"
+    assert len(compacted.read(landing.path).groups) == 1
 
 
 def test_killed_again_and_again_it_shows_each_row_once(tmp_path):
