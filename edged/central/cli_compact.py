@@ -106,6 +106,8 @@ def _print(done: Compaction, gone: Expired) -> None:
     )
     if gone.segments:
         click.echo(f"{len(gone.segments)} segments deleted: {gone.bytes:,} bytes of pages")
+    for why, count in sorted(gone.kept.items()):
+        click.echo(f"{count} compacted segments kept: {why}")
     if done.no_room:
         click.echo(f"no room: {done.no_room}")
     for name, why in sorted({**done.damaged, **done.waiting}.items()):

@@ -17,7 +17,7 @@ import pytest
 from click.testing import CliRunner
 
 import edged
-from edged.central import compacted, compactor, consumers, seals, segments
+from edged.central import compacted, compacted_checks, compactor, consumers, seals, segments
 from edged.central.cli_compact import command
 from edged.central.compactor import compact
 from edged.central.consumers import Consumer
@@ -399,6 +399,16 @@ def test_a_collector_goes_on_beside_it_and_knows_late_pages_of_deleted_segments(
         assert again.duplicates == 60
 
 
+def test_the_command_says_why_compacted_segments_stay(landing):
+    fill(landing)
+    asked = ["--landing", str(landing.path), "--retire-after", "0s"]
+    said = CliRunner().invoke(command, asked)
+    assert said.exit_code == 0, said.output
+    assert said.output.splitlines()[1:] == ["3 compacted segments kept: curve@1 has no consumer"]
+    said = CliRunner().invoke(command, [*asked, "--unread", "curve"])
+    assert said.output.splitlines()[1].startswith("3 segments deleted: ")
+
+
 def test_retention_deletes_compacted_rows_by_groups(landing):
     expected = fill(landing)
     rows = {n: segments.read_rows(landing.path, n) for n in segments.list_segments(landing.path)}
@@ -464,14 +474,13 @@ def test_a_repair_keeps_a_group_whose_segments_are_deleted_before_it_changes_the
     compact(landing.path)
     ((path, _),) = compacted.snapshot(landing.path).files(landing.path, "curve@1")
     flip(path, 8 * 200)
-    locked = consumers.locked
+    problem = compacted_checks._problem
 
-    def late(place):
-        monkeypatch.setattr(consumers, "locked", locked)
-        retire_compacted(place, LATER, unread=["curve"])
-        return locked(place)
+    def late(*file):
+        retire_compacted(landing.path, LATER, unread=["curve"])
+        return problem(*file)
 
-    monkeypatch.setattr(consumers, "locked", late)
+    monkeypatch.setattr(compacted_checks, "_problem", late)
     assert repair(landing.path).left == 1
     assert [d.state for d in check(landing.path).findings] == [LOST], "it is named, not forgotten"
     assert len(compacted.read(landing.path).groups) == 1
