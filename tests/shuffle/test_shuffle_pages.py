@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 
 import numpy as np
@@ -122,12 +123,17 @@ def test_a_tuple_lies_in_a_threads_range_with_the_probability_of_the_thesis(memb
 
 
 def test_merging_leaves_at_most_one_open_page_of_a_partition():
-    source = GeneratedInput(5000, 0, (0, 60), batch=50)
-    finished = run("merge", source, 6, threads=4, page_bytes=4096, yields=4)
-    pages = Counter(page.partition for page in finished.handed())
-    light = Counter(page.partition for page in finished.handed() if page.raw.size < 3800)
-    assert sum(pages.values()) == finished.pages and set(light.values()) <= {1}
-    assert finished.counters["moved"] > 0
+    """Repeated until several threads have had tuples, so that some were merged."""
+    shuffle = Shuffle(ShufflePlan("merge", 6, 4, 4096, yields=1), GeneratedInput(5000, 0, (0, 60)))
+    until = time.monotonic() + 120
+    while True:
+        finished = shuffle.run()
+        sizes = [(page.partition, page.raw.size) for page in finished.handed()]
+        light = Counter(partition for partition, size in sizes if size < 3800)
+        assert len(sizes) == finished.pages and set(light.values()) <= {1}
+        if finished.counters["moved"] > 0:
+            break
+        assert time.monotonic() < until
 
 
 def test_skewed_keys_come_from_the_table():
