@@ -183,8 +183,10 @@ def insert(
     manager, left = get(ctx, CTX.manager), count
     lock = owner + 8 * OWNER.lock
     if manager == memory.LOCK:
+        pagetable.settle(ctx, thread)
         memory.acquire_lock(thread, lock)
     while left > 0:
+        pagetable.settle(ctx, thread)
         if manager == memory.LOCK_FREE:
             taken = reserve_free(ctx, thread, owner, left, size, lengths, since)
         elif manager != memory.LOCK_MINIMAL:
@@ -198,7 +200,7 @@ def insert(
         page, data = get(thread, THREAD.got_page), get(thread, THREAD.got_bytes)
         first, offset = get(thread, THREAD.got_first), get(thread, THREAD.got_offset)
         write_tuples(ctx, page, first, offset, taken, data, block, hashes, lengths)
-        pagetable.add_written(ctx, thread, page, taken)
+        pagetable.put_off(thread, page, taken)
         left -= taken
         size -= data
         hashes += 4 * taken

@@ -23,6 +23,7 @@ from kernels.cpu.shuffle.chunks import assign
 from kernels.cpu.shuffle.managers import flush
 from kernels.cpu.shuffle.memory import BATCH, CTX, THREAD, THREAD_BYTES, barrier, bump, now_ns, step
 from kernels.cpu.shuffle.merging import merge_partition
+from kernels.cpu.shuffle.pagetable import settle
 from kernels.cpu.shuffle.source import ask, row_length
 from kernels.cpu.shuffle.vectors import LANES, select_sixteen
 from kernels.cpu.shuffle.writing import copy_exact
@@ -53,6 +54,7 @@ def begin(ctx: int, number: int) -> Any:
 @device
 def finish(ctx: int, thread: int, barriers: int) -> None:
     """Flush this thread's share of the partitions once all threads have inserted everything."""
+    settle(ctx, thread)
     barrier(ctx, thread, barriers)
     for p in range(get(thread, THREAD.first), get(thread, THREAD.last)):
         flush(ctx, thread, get(ctx, CTX.owners) + p * get(ctx, CTX.owner_bytes))
@@ -81,6 +83,7 @@ def insert_batch(ctx: int, thread: int, batch: int, buffered: int) -> None:
     else:
         for i in range(count):
             deliver_one(ctx, thread, batch, i)
+    settle(ctx, thread)
 
 
 @member
@@ -253,6 +256,7 @@ def run_group(ctx: int, number: int, barriers: int) -> None:
         else:
             found = select(thread, batch, count)
             collect(ctx, thread, batch, get(thread, THREAD.selected), found)
+        settle(ctx, thread)
         atomics.add_i64(batch + 8 * BATCH.done, 1)
         flush_one(ctx, thread)
         use += 1
@@ -272,6 +276,7 @@ def run_merge(ctx: int, number: int, buffered: int) -> None:
         flush_one(ctx, thread)
     if buffered != 0:
         spill_all(ctx, thread, 0, get(ctx, CTX.partitions), now_ns(thread))
+    settle(ctx, thread)
     barrier(ctx, thread, 1)
     for p in range(get(thread, THREAD.first), get(thread, THREAD.last)):
         merge_partition(ctx, thread, p)

@@ -155,6 +155,8 @@ class ShuffleThread(NamedTuple):
     one_length: I64 = field("uint32 length of a tuple that is inserted alone")
     rng: I64 = field("state of its random numbers")
     clock: I64 = field("16 bytes for clock_gettime", length=2)
+    unsettled_page: ADDRESS = field("page with tuples that are written and not counted yet")
+    unsettled: I64 = field("their number")
     got_page: ADDRESS = field("reservation: the page")
     got_first: I64 = field("reservation: the first slot")
     got_offset: I64 = field("reservation: bytes of data before it")

@@ -208,6 +208,24 @@ def add_written(ctx: int, thread: int, page: int, count: int) -> None:
 
 
 @device
+def settle(ctx: int, thread: int) -> None:
+    """Count as written what this thread has put off.  A thread does so before it reserves, waits or
+    asks for a batch."""
+    count = get(thread, THREAD.unsettled)
+    if count != 0:
+        put(thread, THREAD.unsettled, 0)
+        add_written(ctx, thread, get(thread, THREAD.unsettled_page), count)
+
+
+@device
+def put_off(thread: int, page: int, count: int) -> None:
+    """Put off counting tuples as written, until `settle`: a locked instruction would wait for the
+    non-temporal stores just made."""
+    put(thread, THREAD.unsettled_page, page)
+    put(thread, THREAD.unsettled, count)
+
+
+@device
 def close(ctx: int, thread: int, page: int, reserved: int) -> None:
     """Count a page as closed, by the thread whose exchange or lock has closed it, with the tuples
     that are reserved in all."""
