@@ -72,6 +72,7 @@ class ShuffleRun:
         began, ended = threads[:, THREAD.began_ns].min(), threads[:, THREAD.ended_ns].max()
         self.seconds = int(ended - began) / 1e9
         self.tuples = memory.source.tuples
+        self.batch_tuples = memory.sizes.batch
         self.counters = {name: int(threads[:, place].sum()) for name, place in _COUNTERS.items()}
         self.pages = int(threads[:, THREAD.handed].sum())
         self.page_bytes_written = int(

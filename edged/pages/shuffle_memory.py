@@ -29,7 +29,7 @@ class ShuffleMemory:
 
     def __init__(self, plan: ShufflePlan, source: GeneratedInput | ColumnInput) -> None:
         self.plan, self.source, self.shape = plan, source, source.shape
-        self.sizes = sizes_of(plan, source.shape)
+        self.sizes = sizes_of(plan, source.shape, source.batch, source.batch_tuples)
         self._kept: list[Any] = []
         self.owners_in_all = plan.partitions * (plan.threads if plan.member == "merge" else 1)
         self.pages_max, self.pool, arena_bytes, self.region = self._page_numbers()
@@ -90,7 +90,7 @@ class ShuffleMemory:
         if plan.pool_bytes:
             if own_size:
                 raise ValueError("pages of their own size are not used again")
-            batch = self.source.batch_tuples * shape.tuple_bytes_max // usable + 2
+            batch = self.sizes.batch * shape.tuple_bytes_max // usable + 2
             least = (
                 self.owners_in_all
                 + plan.threads * (batch + 2)
@@ -157,7 +157,7 @@ class ShuffleMemory:
         c[CTX.mask] = plan.masked
         c[CTX.buffer_tuples], c[CTX.buffer_data] = sizes.buffer_tuples, sizes.buffer_data
         c[CTX.buffer_bytes] = sizes.buffer_stride
-        c[CTX.batch], c[CTX.tuples] = source.batch_tuples, source.tuples
+        c[CTX.batch], c[CTX.tuples] = sizes.batch, source.tuples
         if isinstance(source, GeneratedInput):
             low, high = source.data_bytes
             c[CTX.seed], c[CTX.fresh] = source.seed, source.fresh
@@ -185,7 +185,7 @@ class ShuffleMemory:
         return address(batch)
 
     def _thread_memory(self) -> None:
-        plan, tuples = self.plan, self.source.batch_tuples
+        plan, tuples = self.plan, self.sizes.batch
         histogram = plan.member.startswith(("radix", "hybrid"))
         for k, thread in enumerate(self.threads):
             thread[THREAD.number] = k
@@ -213,7 +213,7 @@ class ShuffleMemory:
         thread[THREAD.since] = self._bytes(8 * partitions)
 
     def _histogram(self, thread: npt.NDArray[np.int64]) -> None:
-        partitions, tuples = self.plan.partitions, self.source.batch_tuples
+        partitions, tuples = self.plan.partitions, self.sizes.batch
         if self.plan.member.startswith("radix"):
             tuples = self.source.tuples
             thread[THREAD.store] = self._batch(tuples)
@@ -234,7 +234,7 @@ class ShuffleMemory:
             words = self._words(members.GROUP_SLOTS * memory.BATCH_BYTES // 8)
             unit = words.reshape(members.GROUP_SLOTS, -1)
             for slot in unit:
-                self._batch(self.source.batch_tuples, slot)
+                self._batch(self.sizes.batch, slot)
             self._units.append(unit)
             for k in range(first, last):
                 thread, place = self.threads[k], k - first

@@ -14,6 +14,8 @@ SHUFFLE_PARTITIONS_MAX = 4096
 BUFFERS_BYTES_MAX = 4 << 20
 """What all buffers of a thread may take."""
 BUFFER_BYTES_MAX = 4096
+HYBRID_TUPLES, HYBRID_BYTES = 256, 8 << 20
+"""Tuples for each partition of a batch that gets a histogram, and most bytes of its rows."""
 CACHE_LINE = 64
 ROUNDED_SHARE = 256
 """A page leaves at most one in so many tuples unused, so that full buffers fill whole lines."""
@@ -155,10 +157,18 @@ class ShuffleSizes:
     buffer_data: int
     buffer_stride: int
     nontemporal: bool
+    batch: int
+    """Tuples of a batch."""
 
 
-def sizes_of(plan: ShufflePlan, shape: RowShape) -> ShuffleSizes:
-    """The sizes for a plan and its input's rows."""
+def sizes_of(plan: ShufflePlan, shape: RowShape, batch: int, usual: int) -> ShuffleSizes:
+    """The sizes for a plan, its input's rows, and the tuples of a batch; 0: the usual number, or
+    with a histogram of each batch, so many that each partition gets some."""
+    if not batch:
+        batch = usual
+        if plan.member.startswith("hybrid"):
+            most = HYBRID_BYTES // shape.row_bytes_mean
+            batch = max(batch, min(HYBRID_TUPLES * plan.partitions, most))
     tuples, data = _buffer(plan, shape)
     usable = plan.page_bytes - HEADER_BYTES
     fixed = usable // shape.tuple_bytes_max if shape.width else 0
@@ -173,7 +183,7 @@ def sizes_of(plan: ShufflePlan, shape: RowShape) -> ShuffleSizes:
         stride = memory.BUFFER_EXCESS + data + 4 * tuples * (1 if shape.width else 2)
     stride = -(-stride // CACHE_LINE) * CACHE_LINE
     stream = plan.nontemporal if plan.nontemporal is not None else plan.recipe.buffered
-    return ShuffleSizes(fixed, end, tuples, data, stride, stream)
+    return ShuffleSizes(fixed, end, tuples, data, stride, stream, batch)
 
 
 def _buffer(plan: ShufflePlan, shape: RowShape) -> tuple[int, int]:

@@ -18,7 +18,7 @@ from kernels.cpu.shuffle.memory import CTX, PAGE, SLOT
 from kernels.cpu.shuffle.vectors import LANES, copy_64, stream_64, stream_sixteen, write_sixteen
 from kernels.registry import device
 
-STREAM_BYTES_MIN = 128
+STREAM_BYTES_MIN, EXPECTED_BYTES_MAX = 128, 512
 
 
 @device
@@ -140,6 +140,13 @@ def write_slots(
 
 
 @device
+def expect(target: int, size: int) -> None:
+    """Prefetch the cache lines that the next tuples of a partition will write."""
+    for at in range(0, min(size, EXPECTED_BYTES_MAX), 64):
+        mem.prefetch_to_write(target + at)
+
+
+@device
 def write_tuples(
     ctx: int, page: int, first: int, offset: int, count: int, data: int,
     block: int, hashes: int, lengths: int,
@@ -151,6 +158,8 @@ def write_tuples(
     at = base + HEADER + stride * first
     if get(ctx, CTX.slotted) == 0:
         copy_block(at, block, count * stride, stream)
+        if stream == 0:
+            expect(at + count * stride, count * stride)
         return
     end, width = base + get(page, PAGE.end_at) - offset, get(ctx, CTX.width)
     if get(ctx, CTX.two_step) != 0:
@@ -159,6 +168,9 @@ def write_tuples(
         else:
             write_slots(at, offset, count, hashes, lengths, 4, stream)
         copy_block(end - data, block - data, data, stream)
+        if stream == 0:
+            expect(end - 2 * data, data)
+            expect(at + SLOT * (count + 1), SLOT * count)
         return
     for j in range(count):
         size = width if lengths == 0 else mem.load_u32(lengths + 4 * j) + 0
