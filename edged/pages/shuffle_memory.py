@@ -139,7 +139,7 @@ class ShuffleMemory:
 
     def _context(self) -> None:
         plan, sizes, source, c = self.plan, self.sizes, self.source, self.ctx
-        c[CTX.partitions], c[CTX.threads], c[CTX.units] = plan.partitions, plan.threads, plan.units
+        c[CTX.partitions], c[CTX.threads] = plan.partitions, plan.threads
         c[CTX.manager], c[CTX.slotted] = plan.recipe.manager, self.shape.slotted
         c[CTX.alone] = plan.recipe.alone
         c[CTX.stride], c[CTX.width] = self.shape.stride, self.shape.width
@@ -188,7 +188,6 @@ class ShuffleMemory:
         plan, tuples = self.plan, self.sizes.batch
         histogram = plan.member.startswith(("radix", "hybrid"))
         for k, thread in enumerate(self.threads):
-            thread[THREAD.number] = k
             if plan.recipe.buffered:
                 self._buffers(thread)
             if plan.recipe.grouped:

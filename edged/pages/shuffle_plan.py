@@ -177,8 +177,7 @@ def sizes_of(plan: ShufflePlan, shape: RowShape, batch: int, usual: int) -> Shuf
             fixed -= fixed % unit
             break
     end = HEADER_BYTES + fixed * shape.tuple_bytes if fixed and shape.slotted else plan.page_bytes
-    excess = 16 if shape.width % 16 and shape.width != 4 else 0
-    stride = data + excess
+    stride = data
     if shape.slotted:
         stride = memory.BUFFER_EXCESS + data + 4 * tuples * (1 if shape.width else 2)
     stride = -(-stride // CACHE_LINE) * CACHE_LINE
@@ -196,6 +195,6 @@ def _buffer(plan: ShufflePlan, shape: RowShape) -> tuple[int, int]:
     if shape.slotted:
         line = max(line, 16)
     tuples = max(1, wanted // shape.width)
-    if tuples >= line or not plan.buffer_bytes:
+    if 2 * tuples >= line or not plan.buffer_bytes:
         tuples = max(line, tuples // line * line)
     return tuples, tuples * shape.width

@@ -3,7 +3,7 @@
 Dense rows grow up from a buffer's start.  A slotted buffer is a small page: rows grow down, and the
 uint32 keys and, for rows of any size, lengths of their slots follow behind them.
 
-    dense     [rows | room for a copy's excess]
+    dense     [rows]
     slotted   [room for a copy's excess | rows | keys | lengths]
 
 A full buffer is spilled to a page manager or, where histograms have assigned chunks, to those.
@@ -19,7 +19,7 @@ from kernels.cpu.shuffle.chunks import write_chunked
 from kernels.cpu.shuffle.managers import insert
 from kernels.cpu.shuffle.memory import BATCH, BUFFER_EXCESS, CTX, THREAD, bump, owner_of
 from kernels.cpu.shuffle.source import row_at, row_length
-from kernels.cpu.shuffle.writing import copy_down, copy_down_varied, copy_up
+from kernels.cpu.shuffle.writing import copy_down, copy_down_varied, copy_exact
 from kernels.registry import device
 
 
@@ -133,7 +133,7 @@ def collect_dense(ctx: int, thread: int, batch: int, selected: int, count: int) 
         elif width == 4:
             mem.store_u32(to, mem.load_u32(rows + 4 * i))
         else:
-            copy_up(to, rows + width * i, width)
+            copy_exact(to, rows + width * i, width)
         mem.store_u32(fill + 4 * p, np.uint32(k + 1))
         if k + 1 == full:
             spill(ctx, thread, p, now)
@@ -144,10 +144,9 @@ def collect_slotted(ctx: int, thread: int, batch: int, selected: int, count: int
     """`collect` for rows of one width of slotted pages."""
     fill, buffers = get(thread, THREAD.fill), get(thread, THREAD.buffers)
     width, room, full = get(ctx, CTX.width), get(ctx, CTX.buffer_bytes), get(ctx, CTX.buffer_tuples)
-    rows, targets, hashes = (
-        get(batch, BATCH.rows), get(batch, BATCH.targets), get(batch, BATCH.hashes)
-    )  # fmt: skip
-    now, top = get(batch, BATCH.arrived_ns), BUFFER_EXCESS + get(ctx, CTX.buffer_data)
+    rows, targets = get(batch, BATCH.rows), get(batch, BATCH.targets)
+    hashes, now = get(batch, BATCH.hashes), get(batch, BATCH.arrived_ns)
+    top = BUFFER_EXCESS + get(ctx, CTX.buffer_data)
     for j in range(count):
         i = j if selected == 0 else mem.load_u32(selected + 4 * j) + 0
         p = mem.load_u32(targets + 4 * i) + 0
@@ -164,12 +163,9 @@ def collect_slotted(ctx: int, thread: int, batch: int, selected: int, count: int
 def collect_varied(ctx: int, thread: int, batch: int, selected: int, count: int) -> None:
     """`collect` for rows of any size.  A row larger than a buffer is inserted at once, behind the
     rows of its partition that are buffered."""
-    fill, used, buffers = (
-        get(thread, THREAD.fill), get(thread, THREAD.used), get(thread, THREAD.buffers)
-    )  # fmt: skip
-    room, full, data = (
-        get(ctx, CTX.buffer_bytes), get(ctx, CTX.buffer_tuples), get(ctx, CTX.buffer_data)
-    )  # fmt: skip
+    fill, used = get(thread, THREAD.fill), get(thread, THREAD.used)
+    buffers, data = get(thread, THREAD.buffers), get(ctx, CTX.buffer_data)
+    room, full = get(ctx, CTX.buffer_bytes), get(ctx, CTX.buffer_tuples)
     targets, hashes = get(batch, BATCH.targets), get(batch, BATCH.hashes)
     rows, offsets = get(batch, BATCH.rows), get(batch, BATCH.offsets)
     now = get(batch, BATCH.arrived_ns)

@@ -32,7 +32,7 @@ def assign(
     while count > 0:
         taken = reserve_plain(ctx, thread, owner, count, size, lengths, since)
         put(at, CHUNK.page, get(thread, THREAD.got_page))
-        put(at, CHUNK.first, get(thread, THREAD.got_first))
+        put(at, CHUNK.slot, get(thread, THREAD.got_first))
         put(at, CHUNK.offset, get(thread, THREAD.got_offset))
         put(at, CHUNK.slots, taken)
         at += CHUNK_BYTES
@@ -64,11 +64,9 @@ def write_chunked(
     while count > 0:
         if get(cursor, CURSOR.left) == 0:
             chunk = get(cursor, CURSOR.next)
-            put(cursor, CURSOR.page, get(chunk, CHUNK.page))
-            put(cursor, CURSOR.slot, get(chunk, CHUNK.first))
-            put(cursor, CURSOR.offset, get(chunk, CHUNK.offset))
+            mem.copy_16(cursor, chunk)
+            mem.copy_16(cursor + 16, chunk + 16)
             put(cursor, CURSOR.left, get(chunk, CHUNK.slots))
-            put(cursor, CURSOR.slots, get(chunk, CHUNK.slots))
             put(cursor, CURSOR.next, chunk + CHUNK_BYTES)
             memory.step(ctx, thread)
         page, left = get(cursor, CURSOR.page), get(cursor, CURSOR.left)

@@ -26,7 +26,7 @@ from kernels.cpu.pages import HEADER
 from kernels.cpu.records import get, put
 from kernels.cpu.shuffle import memory, pagetable
 from kernels.cpu.shuffle.memory import CTX, NO_PAGE, OWNER, PAGE, THREAD, bump, step, word_tuples
-from kernels.cpu.shuffle.pagetable import allocate, close, closed_word, fits, is_full, reserved_word
+from kernels.cpu.shuffle.pagetable import allocate, close, fits, is_full
 from kernels.cpu.shuffle.writing import write_tuples
 from kernels.registry import device
 
@@ -72,11 +72,11 @@ def reserve_on(
     many; the place is in the thread's `got_…` fields."""
     capacity, word = get(page, PAGE.capacity), get(page, PAGE.reserved)
     count, data = fits(ctx, word, capacity, want, size, lengths)
-    after = reserved_word(word, count, data)
+    after = word + count + (data << memory.DATA_AT)
     own_size = capacity != get(ctx, CTX.page_bytes)
     ends = count < want or own_size or is_full(ctx, after, capacity)
     step(ctx, thread)
-    atomics.release_i64(page + 8 * PAGE.reserved, closed_word(after) if ends else after)
+    atomics.release_i64(page + 8 * PAGE.reserved, after | memory.CLOSED if ends else after)
     atomics.release_i64(owner + 8 * OWNER.page, NO_PAGE if ends else page)
     take(thread, page, word, data)
     if ends:
@@ -119,10 +119,10 @@ def reserve_free(
             spins += 1
             continue
         count, data = fits(ctx, word, capacity, want, size, lengths)
-        after = reserved_word(word, count, data)
+        after = word + count + (data << memory.DATA_AT)
         ends = count < want or is_full(ctx, after, capacity)
         step(ctx, thread)
-        new = closed_word(after) if ends else after
+        new = after | memory.CLOSED if ends else after
         if atomics.swap_i64(page + 8 * PAGE.reserved, word, new) != word:
             bump(thread, THREAD.retries, 1)
             continue
@@ -162,7 +162,7 @@ def insert_alone(
             return False
     elif HEADER + memory.SLOT * (first + count + 1) + offset + size > get(ctx, CTX.page_bytes):
         return False
-    put(page, PAGE.reserved, reserved_word(word, count, size))
+    put(page, PAGE.reserved, word + count + (size << memory.DATA_AT))
     write_tuples(ctx, page, first, offset, count, size, block, hashes, lengths)
     put(page, PAGE.written, get(page, PAGE.written) + count)
     return True
@@ -204,10 +204,7 @@ def insert(
         left -= taken
         size -= data
         hashes += 4 * taken
-        if get(ctx, CTX.slotted) != 0:
-            block -= data
-        else:
-            block += taken * get(ctx, CTX.stride)
+        block += taken * get(ctx, CTX.stride) if get(ctx, CTX.slotted) == 0 else -data
         if lengths != 0:
             lengths += 4 * taken
     if manager == memory.LOCK:
@@ -229,7 +226,7 @@ def flush(ctx: int, thread: int, owner: int) -> None:
         step(ctx, thread)
         if (
             open_here
-            and atomics.swap_i64(page + 8 * PAGE.reserved, word, closed_word(word)) == word
+            and atomics.swap_i64(page + 8 * PAGE.reserved, word, word | memory.CLOSED) == word
         ):
             atomics.release_i64(at, NO_PAGE)
             close(ctx, thread, page, word_tuples(word))
@@ -239,7 +236,7 @@ def flush(ctx: int, thread: int, owner: int) -> None:
     page = get(owner, OWNER.page)
     if page != NO_PAGE:
         word = get(page, PAGE.reserved)
-        put(page, PAGE.reserved, closed_word(word))
+        put(page, PAGE.reserved, word | memory.CLOSED)
         put(owner, OWNER.page, NO_PAGE)
     if manager != memory.EXCLUSIVE:
         step(ctx, thread)

@@ -46,7 +46,6 @@ class ShuffleContext(NamedTuple):
 
     partitions: I64 = field("number of partitions")
     threads: I64 = field("number of threads")
-    units: I64 = field("processing units")
     manager: I64 = field("page manager")
     alone: I64 = field("1: one thread at a time writes to a page")
     slotted: I64 = field("1: slotted pages; 0: dense")
@@ -132,7 +131,6 @@ class SharedPage(NamedTuple):
 class ShuffleThread(NamedTuple):
     """What belongs to a thread."""
 
-    number: I64 = field("0, 1, 2, …")
     batch: ADDRESS = field("its batch; a BatchMemory")
     owners: ADDRESS = field("partitions with its own open pages; 0: the shared ones")
     buffers: ADDRESS = field("its software managed buffers")
@@ -197,19 +195,19 @@ class PageChunk(NamedTuple):
     """Slots and data space of a page that belong to one thread."""
 
     page: ADDRESS = field("the page")
-    first: I64 = field("the first slot")
+    slot: I64 = field("the first slot")
     offset: I64 = field("bytes of data before it")
     slots: I64 = field("how many")
 
 
 class ChunkCursor(NamedTuple):
-    """Where a thread writes in a partition."""
+    """Where a thread writes in a partition; it begins like the current PageChunk."""
 
     page: ADDRESS = field("the page of the current chunk")
     slot: I64 = field("the next slot")
     offset: I64 = field("bytes of data before it")
-    left: I64 = field("slots left")
     slots: I64 = field("slots of the chunk")
+    left: I64 = field("slots left")
     next: ADDRESS = field("the next PageChunk; those of a thread and partition follow each other")
 
 

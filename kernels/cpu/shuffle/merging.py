@@ -16,7 +16,7 @@ from kernels.cpu.pages import HEADER
 from kernels.cpu.records import get, put
 from kernels.cpu.shuffle import memory
 from kernels.cpu.shuffle.memory import CTX, DATA_AT, NO_PAGE, OWNER, PAGE, SLOT, THREAD, word_tuples
-from kernels.cpu.shuffle.pagetable import drop, hand_over
+from kernels.cpu.shuffle.pagetable import free, hand_over
 from kernels.cpu.shuffle.writing import copy_exact, write_slot
 from kernels.registry import device
 
@@ -101,31 +101,22 @@ def extreme(ctx: int, partition: int, most: bool) -> Any:
 
 
 @device
-def hand_on(ctx: int, thread: int, owner: int) -> None:
-    """Number a merged page behind all of its partition, and hand it on."""
-    page = get(owner, OWNER.page)
-    put(owner, OWNER.page, NO_PAGE)
-    hand_over(ctx, thread, page)
-
-
-@device
 def merge_partition(ctx: int, thread: int, partition: int) -> None:
     """Merge the open pages of a partition and hand them on; no thread writes to them any more."""
     while True:
         fullest, emptiest = extreme(ctx, partition, True), extreme(ctx, partition, False)
         if fullest < 0:
             return
-        if fullest == emptiest:
-            hand_on(ctx, thread, fullest)
-            return
         full, empty = get(fullest, OWNER.page), get(emptiest, OWNER.page)
-        count, data = movable(ctx, full, empty)
+        count, data = (0, 0) if full == empty else movable(ctx, full, empty)
         if count > 0:
             move(ctx, full, empty, count, data)
             memory.bump(thread, THREAD.moved, count)
             memory.bump(thread, THREAD.accesses, count)
         if word_tuples(get(empty, PAGE.reserved)) == 0:
             put(emptiest, OWNER.page, NO_PAGE)
-            drop(ctx, thread, empty)
+            put(empty, PAGE.handed_ns, memory.FREED)
+            free(ctx, thread, empty)
         else:
-            hand_on(ctx, thread, fullest)
+            put(fullest, OWNER.page, NO_PAGE)
+            hand_over(ctx, thread, full)

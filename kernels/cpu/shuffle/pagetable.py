@@ -230,22 +230,3 @@ def close(ctx: int, thread: int, page: int, reserved: int) -> None:
     """Count a page as closed, by the thread whose exchange or lock has closed it, with the tuples
     that are reserved in all."""
     add_written(ctx, thread, page, COMPLETE - reserved)
-
-
-@device
-def drop(ctx: int, thread: int, page: int) -> None:
-    """Free a page that merging has emptied."""
-    put(page, PAGE.handed_ns, memory.FREED)
-    free(ctx, thread, page)
-
-
-@device
-def reserved_word(word: int, count: int, data: int) -> int:
-    """The word after a reservation."""
-    return word + count + (data << memory.DATA_AT)
-
-
-@device
-def closed_word(word: int) -> int:
-    """The word of a closed page."""
-    return word | memory.CLOSED

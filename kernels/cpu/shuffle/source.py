@@ -60,11 +60,9 @@ def ask(ctx: int, thread: int, batch: int) -> Any:
 def aim(ctx: int, batch: int, count: int) -> None:
     """Hash the keys of a batch and set their partitions."""
     keys, hashes = get(batch, BATCH.keys), get(batch, BATCH.hashes)
-    targets, source = get(batch, BATCH.targets), get(batch, BATCH.hashes)
+    targets, source = get(batch, BATCH.targets), hashes if get(ctx, CTX.hashed) != 0 else keys
     for at in range(0, 4 * count, 4 * LANES):
         vectors.hash_sixteen(hashes + at, keys + at)
-    if get(ctx, CTX.hashed) == 0:
-        source = keys
     partitions = get(ctx, CTX.partitions)
     if get(ctx, CTX.mask) != 0:
         for at in range(0, 4 * count, 4 * LANES):

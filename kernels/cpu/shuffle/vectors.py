@@ -13,23 +13,30 @@ from numba.extending import intrinsic
 LANES = 16
 _X86 = platform.machine() in ("x86_64", "AMD64")
 _I32, _I64 = ir.IntType(32), ir.IntType(64)
+_SIXTEEN = ir.VectorType(_I32, LANES)
 
 sched_yield = types.ExternalFunction("sched_yield", types.int32())
 """Let another thread run."""
+
+
+def _load(builder: Any, address: Any, kind: Any = _SIXTEEN) -> Any:
+    value = builder.load(builder.inttoptr(address, kind.as_pointer()))
+    value.align = 1
+    return value
+
+
+def _store(builder: Any, address: Any, value: Any, nontemporal: bool = False) -> None:
+    stored = builder.store(value, builder.inttoptr(address, value.type.as_pointer()))
+    stored.align = 64 if nontemporal else 1
+    if nontemporal:
+        stored.set_metadata("nontemporal", builder.module.add_metadata([_I32(1)]))
 
 
 def _copier(nontemporal: bool) -> Any:
     @intrinsic
     def copy(typingctx: Any, target: Any, source: Any) -> Any:
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            kind = ir.VectorType(_I64, 8)
-            value = builder.load(builder.inttoptr(args[1], kind.as_pointer()))
-            value.align = 1
-            stored = builder.store(value, builder.inttoptr(args[0], kind.as_pointer()))
-            stored.align = 1
-            if nontemporal:
-                stored.align = 64
-                stored.set_metadata("nontemporal", builder.module.add_metadata([_I32(1)]))
+            _store(builder, args[0], _load(builder, args[1]), nontemporal)
             return context.get_dummy_value()
 
         return types.void(types.int64, types.int64), codegen
@@ -73,46 +80,60 @@ def move_bytes(typingctx: Any, target: Any, source: Any, size: Any) -> Any:
     return types.void(types.int64, types.int64, types.int64), codegen
 
 
-def _splat(builder: Any, value: Any, kind: Any) -> Any:
-    vector = ir.Constant(ir.VectorType(kind, LANES), ir.Undefined)
-    first = builder.insert_element(vector, value, _I32(0))
-    lanes = ir.Constant(ir.VectorType(_I32, LANES), [0] * LANES)
-    return builder.shuffle_vector(first, first, lanes)
+def _all(*values: int) -> Any:
+    """Sixteen constants, or one sixteen times."""
+    return ir.Constant(_SIXTEEN, list(values) if len(values) == LANES else [values[0]] * LANES)
+
+
+def _splat(builder: Any, value: Any) -> Any:
+    """The low half of an int64, sixteen times."""
+    vector = ir.Constant(_SIXTEEN, ir.Undefined)
+    first = builder.insert_element(vector, builder.trunc(value, _I32), _I32(0))
+    return builder.shuffle_vector(first, first, _all(0))
 
 
 def _mixed(builder: Any, x: Any) -> Any:
     """`kernels.cpu.hash.fmix32` of a vector."""
     for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
-        x = builder.xor(x, builder.lshr(x, ir.Constant(x.type, [shift] * LANES)))
-        x = builder.mul(x, ir.Constant(x.type, [factor] * LANES))
-    return builder.xor(x, builder.lshr(x, ir.Constant(x.type, [16] * LANES)))
+        x = builder.mul(builder.xor(x, builder.lshr(x, _all(shift))), _all(factor))
+    return builder.xor(x, builder.lshr(x, _all(16)))
 
 
-def _load(builder: Any, address: Any) -> Any:
-    kind = ir.VectorType(_I32, LANES)
-    value = builder.load(builder.inttoptr(address, kind.as_pointer()))
-    value.align = 1
-    return value
+def _random(builder: Any, first: Any, seed: Any) -> Any:
+    x = builder.add(_splat(builder, first), _all(*range(LANES)))
+    return _mixed(builder, builder.add(builder.mul(x, _all(0x9E3779B1)), _splat(builder, seed)))
 
 
-def _store(builder: Any, address: Any, value: Any) -> None:
-    builder.store(value, builder.inttoptr(address, value.type.as_pointer())).align = 1
+def _masked(builder: Any, source: Any, mask: Any) -> Any:
+    return builder.and_(_load(builder, source), _splat(builder, mask))
 
 
-@intrinsic
-def random_sixteen(typingctx: Any, to: Any, first: Any, seed: Any) -> Any:
-    """Sixteen uint32 to `to`: `fmix32(counter * 0x9E3779B1 + seed)` of the counters from `first`
-    on."""
+def _remainder(builder: Any, source: Any, divisor: Any) -> Any:
+    """The quotient of 32-bit numbers, truncated, is exact in double precision: where it is no
+    integer, it is further from one than the rounding error."""
+    real, x = ir.VectorType(ir.DoubleType(), LANES), _load(builder, source)
+    d = _splat(builder, divisor)
+    quotient = builder.fdiv(builder.uitofp(x, real), builder.uitofp(d, real))
+    return builder.sub(x, builder.mul(builder.fptoui(quotient, _SIXTEEN), d))
 
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        kind = ir.VectorType(_I32, LANES)
-        start, seeds = (_splat(builder, builder.trunc(args[k], _I32), _I32) for k in (1, 2))
-        x = builder.add(start, ir.Constant(kind, list(range(LANES))))
-        x = builder.add(builder.mul(x, ir.Constant(kind, [0x9E3779B1] * LANES)), seeds)
-        _store(builder, args[0], _mixed(builder, x))
-        return context.get_dummy_value()
 
-    return types.void(types.int64, types.int64, types.int64), codegen
+def _sixteen(emit: Any) -> Any:
+    """An intrinsic that stores sixteen uint32, made of two int64, to an address."""
+
+    @intrinsic
+    def compute(typingctx: Any, to: Any, one: Any, other: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            _store(builder, args[0], emit(builder, args[1], args[2]))
+            return context.get_dummy_value()
+
+        return types.void(types.int64, types.int64, types.int64), codegen
+
+    return compute
+
+
+random_sixteen, mask_sixteen, modulo_sixteen = map(_sixteen, (_random, _masked, _remainder))
+"""`random_sixteen(to, first, seed)`: `fmix32(counter * 0x9E3779B1 + seed)` of the counters from
+`first` on.  `mask_sixteen(to, source, mask)` and `modulo_sixteen(to, source, divisor)`."""
 
 
 @intrinsic
@@ -124,35 +145,6 @@ def hash_sixteen(typingctx: Any, to: Any, source: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(types.int64, types.int64), codegen
-
-
-@intrinsic
-def mask_sixteen(typingctx: Any, to: Any, source: Any, mask: Any) -> Any:
-    """Sixteen uint32 & `mask`."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        mask = _splat(builder, builder.trunc(args[2], _I32), _I32)
-        _store(builder, args[0], builder.and_(_load(builder, args[1]), mask))
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64, types.int64), codegen
-
-
-@intrinsic
-def modulo_sixteen(typingctx: Any, to: Any, source: Any, divisor: Any) -> Any:
-    """Sixteen uint32 % `divisor`.  The quotient of 32-bit numbers, truncated, is exact in double
-    precision: where it is no integer, it is further from one than the rounding error."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        kind, real = ir.VectorType(_I32, LANES), ir.VectorType(ir.DoubleType(), LANES)
-        x, small = _load(builder, args[1]), builder.trunc(args[2], _I32)
-        d = _splat(builder, small, _I32)
-        quotient = builder.fdiv(builder.uitofp(x, real), builder.uitofp(d, real))
-        rest = builder.sub(x, builder.mul(builder.fptoui(quotient, kind), d))
-        _store(builder, args[0], rest)
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64, types.int64), codegen
 
 
 @intrinsic
@@ -171,27 +163,19 @@ def _slotter(nontemporal: bool) -> Any:
     @intrinsic
     def write(typingctx: Any, slots: Any, keys: Any, lengths: Any, offset: Any) -> Any:
         def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            kind = ir.VectorType(_I32, LANES)
             sizes, names = _load(builder, args[2]), _load(builder, args[1])
-            ends, zeros = sizes, ir.Constant(kind, [0] * LANES)
+            ends = sizes
             for by in (1, 2, 4, 8):  # prefix sums
-                lanes = [LANES] * by + list(range(LANES - by))
-                moved = ir.Constant(kind, lanes)
-                ends = builder.add(ends, builder.shuffle_vector(ends, zeros, moved))
-            ends = builder.add(ends, _splat(builder, builder.trunc(args[3], _I32), _I32))
+                moved = _all(*([LANES] * by), *range(LANES - by))
+                ends = builder.add(ends, builder.shuffle_vector(ends, _all(0), moved))
+            ends = builder.add(ends, _splat(builder, args[3]))
             for part in range(3):
                 words = [part * LANES + lane for lane in range(LANES)]
-                both = ir.Constant(kind, [w // 3 + LANES * (w % 3 == 1) for w in words])
-                third = ir.Constant(
-                    kind, [LANES + w // 3 if w % 3 == 2 else lane for lane, w in enumerate(words)]
-                )
+                both = _all(*(w // 3 + LANES * (w % 3 == 1) for w in words))
+                third = _all(*(LANES + w // 3 if w % 3 == 2 else k for k, w in enumerate(words)))
                 value = builder.shuffle_vector(names, ends, both)
                 value = builder.shuffle_vector(value, sizes, third)
-                at = builder.add(args[0], _I64(64 * part))
-                stored = builder.store(value, builder.inttoptr(at, kind.as_pointer()))
-                stored.align = 64 if nontemporal else 1
-                if nontemporal:
-                    stored.set_metadata("nontemporal", builder.module.add_metadata([_I32(1)]))
+                _store(builder, builder.add(args[0], _I64(64 * part)), value, nontemporal)
             return builder.zext(builder.extract_element(ends, _I32(LANES - 1)), _I64)
 
         return types.int64(types.int64, types.int64, types.int64, types.int64), codegen
@@ -213,20 +197,15 @@ def select_sixteen(
     `first` on go to `to`, as uint32, in order; sixteen are written.  Returns how many they are."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        kind, bits = ir.VectorType(_I32, LANES), ir.VectorType(ir.IntType(1), LANES)
-        number, first, span = (
-            _splat(builder, builder.trunc(args[k], _I32), _I32) for k in (2, 3, 4)
-        )
+        number, first, span = (_splat(builder, args[k]) for k in (2, 3, 4))
         inside = builder.sub(_load(builder, args[1]), first)
         kept = builder.icmp_unsigned("<", inside, span)
-        numbers = builder.add(number, ir.Constant(kind, list(range(LANES))))
+        kind = ir.FunctionType(_SIXTEEN, [_SIXTEEN, kept.type, _SIXTEEN])
         name = f"llvm.experimental.vector.compress.v{LANES}i32"
-        compress = cgutils.get_or_insert_function(
-            builder.module, ir.FunctionType(kind, [kind, bits, kind]), name
-        )
-        rest = ir.Constant(kind, ir.Undefined)
+        compress = cgutils.get_or_insert_function(builder.module, kind, name)
+        numbers = builder.add(number, _all(*range(LANES)))
+        rest = ir.Constant(_SIXTEEN, ir.Undefined)
         _store(builder, args[0], builder.call(compress, [numbers, kept, rest]))
-        mask = builder.zext(builder.bitcast(kept, ir.IntType(LANES)), _I64)
-        return builder.ctpop(mask)
+        return builder.ctpop(builder.zext(builder.bitcast(kept, ir.IntType(LANES)), _I64))
 
     return types.int64(*[types.int64] * 5), codegen

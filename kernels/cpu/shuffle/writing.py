@@ -34,35 +34,13 @@ def copy_exact(target: int, source: int, size: int) -> None:
         target += 16
         source += 16
         size -= 16
-    if size & 8:
-        mem.store_u64(target, mem.load_u64(source))
-        target += 8
-        source += 8
-    if size & 4:
+    while size >= 4:
         mem.store_u32(target, mem.load_u32(source))
         target += 4
         source += 4
-    if size & 2:
-        mem.store_u16(target, mem.load_u16(source))
-        target += 2
-        source += 2
-    if size & 1:
-        mem.store_u8(target, mem.load_u8(source))
-
-
-@device
-def copy_up(target: int, source: int, size: int) -> None:
-    """Copy `size` bytes; up to 15 bytes behind them are read and overwritten."""
-    while size >= 64:
-        copy_64(target, source)
-        target += 64
-        source += 64
-        size -= 64
-    while size > 0:
-        mem.copy_16(target, source)
-        target += 16
-        source += 16
-        size -= 16
+        size -= 4
+    for at in range(size):
+        mem.store_u8(target + at, mem.load_u8(source + at))
 
 
 @device
