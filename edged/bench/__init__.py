@@ -7,12 +7,15 @@
     idle    CPU time, wakeups and memory of an almost idle daemon
     join    the join family in steady state, compared with each other and with the roofline
     promise beats that miss their latency promise, by promise and load
+    shuffle the shuffle family against a copy of the same bytes, its ablations, and its peers
     spark   Spark reading pages, compared with Spark reading Parquet
 
     rig     starts and measures the processes        load    the load generator, a process
     verify  the reference join, and the order-free hash of result rows
 
     join_data, join_measure, join_peers, join_pages, join_report   the parts of `join`
+    shuffle_grid, shuffle_measure, shuffle_check, shuffle_ablations, shuffle_peers, shuffle_report,
+    shuffle_plot                                                   the parts of `shuffle`
     energy_service, energy_memory, energy_ecojoin, energy_gpu, energy_published, energy_arms,
     energy_report                                                  the parts of `energy`
 

@@ -15,6 +15,7 @@ _NAMES = (
     "idle",
     "join",
     "promise",
+    "shuffle",
     "soak",
     "spark",
 )
