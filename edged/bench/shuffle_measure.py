@@ -111,12 +111,13 @@ def row(member: str, cell: ShuffleCell, effort: ShuffleEffort, limit: float) -> 
     source = cell.source(effort.exact_tuples, fresh=True)
     plan = cell.plan(member)
     figures = steady(member, cell, effort)
-    buffers = sizes_of(plan, source.shape).buffer_stride if plan.recipe.buffered else 0
+    sizes = sizes_of(plan, source.shape, cell.morsel, source.batch_tuples)
+    buffers = sizes.buffer_stride if plan.recipe.buffered else 0
     return {
         "member": member, "layout": cell.layout, "threads": cell.threads,
         "partitions": cell.partitions, "tuple_bytes": cell.tuple_bytes,
         "page_bytes": cell.page_bytes, "buffer_bytes": buffers, "keys": cell.keys,
-        "morsel": source.batch_tuples, "units": plan.units, **figures,
+        "morsel": sizes.batch, "units": plan.units, **figures,
         "fraction_of_memcpy": figures["gb_per_s"] / limit, "copy_gb_per_s": limit,
         **memory(member, cell, effort), "exact": is_exact(plan, source),
     }  # fmt: skip
