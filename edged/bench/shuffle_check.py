@@ -1,6 +1,6 @@
 """An independent partitioner in numpy, which checks what the shuffle's members write.
 
-It makes the generator's tuples anew and compares, for each partition, the multiset of their rows
+It makes the generator's tuples again and compares, for each partition, the multiset of their rows
 with that of the rows in pages.  Rows are compared by a 64-bit digest of all of their bytes.
 """
 
