@@ -4,6 +4,10 @@ Three epolls serve three kinds of wait: for input, with the sources muted, and f
 three serve control descriptors.  The first readiness of a source starts the beat's timer.  From
 then on source descriptors are left out, so that data accumulates in the kernel's buffers and the
 cores sleep until the wake.
+
+Control may take long: a status document takes 20 ms on a core that has slept.  It is left waiting
+where it would make a beat late: in the last part of a timed wait, of the length that control has
+lately taken, and in the first CONTROL_WAITS_US of the wait for a commit.
 """
 
 from __future__ import annotations
@@ -20,6 +24,9 @@ from typing import Protocol
 from edged.platform.clock import Clock
 
 Handler = Callable[[], object]
+Events = list[tuple[int, int]]
+"""Descriptors that are readable, as epoll returns them."""
+CONTROL_WAITS_US = 100_000
 _WAIT_S_MAX = 86_400.0
 """epoll takes at most 24 days; a caller plans again after a wait that ends early."""
 
@@ -51,19 +58,33 @@ class EventLoop:
         self._all = select.epoll()
         self._muted = select.epoll()
         self._commit = select.epoll()
+        self._hurried = select.epoll()
+        self._hurried_commit = select.epoll()
+        """The muted and the commit's epoll without control that may take long."""
+        self._short = set[int]()
+        self.control_us = 0.0
+        """How long control takes: the longest lately; it falls by a hundredth with each served."""
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._calls: deque[Handler] = deque()
-        self.add_control(self._wake_fd, self._on_wake)
+        self._add_short(self._wake_fd, self._on_wake)
         self._served = 0
         self.wakes = 0
         """Waits that ended so far."""
         self.unready_us = 0
-        """Monotonic time at which `until_input` last found no source ready."""
+        """Monotonic time at which a look at the sources last found none ready."""
 
     def add_control(self, fd: int, handler: Handler) -> None:
-        """Call `handler` whenever `fd` is readable, in every kind of wait."""
+        """Call `handler` whenever `fd` is readable, in every kind of wait, unless it would make a
+        beat late."""
         self._control[fd] = handler
         for poller in (self._all, self._muted, self._commit):
+            poller.register(fd, select.EPOLLIN)
+
+    def _add_short(self, fd: int, handler: Handler) -> None:
+        """Control that takes no time and never waits."""
+        self.add_control(fd, handler)
+        self._short.add(fd)
+        for poller in (self._hurried, self._hurried_commit):
             poller.register(fd, select.EPOLLIN)
 
     def add_source(self, source: PollableSource) -> None:
@@ -80,7 +101,8 @@ class EventLoop:
 
     def add_commit(self, fd: int) -> None:
         """End `until_commit` when `fd` is readable."""
-        self._commit.register(fd, select.EPOLLIN)
+        for poller in (self._commit, self._hurried_commit):
+            poller.register(fd, select.EPOLLIN)
 
     def wake(self) -> None:
         """End the wait that is under way; safe from signal handlers and other threads."""
@@ -105,7 +127,7 @@ class EventLoop:
                 end.setblocking(False)
             signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
             self._signal_sockets = (reader, writer)
-            self.add_control(reader.fileno(), self._on_signals)
+            self._add_short(reader.fileno(), self._on_signals)
         for number in numbers:
             self._on_signal[number] = handler
             signal.signal(number, lambda *_: None)
@@ -116,7 +138,7 @@ class EventLoop:
         Control is served after the look at the sources: the data of a connection that it admits
         arrived no earlier than the connection, which ended the wait.
         """
-        return self._wait(self._all, deadline_us, self._note_unready)
+        return self._wait(self._all, deadline_us)
 
     def ready_now(self) -> bool:
         """Whether a source is ready now, or once control is served."""
@@ -130,17 +152,30 @@ class EventLoop:
         self._wait(self._muted, 0)
 
     def until(self, deadline_us: int, stop: Callable[[], bool]) -> None:
-        """Sleep until the deadline or until `stop()`, with the sources muted; control is served."""
+        """Sleep until the deadline or until `stop()`, with the sources muted; control is served as
+        long as it is likely to end in time."""
         while not stop() and deadline_us - self._clock.monotonic_us() >= 1_000:
-            self._wait(self._muted, deadline_us)
+            events = self._poll(self._muted, deadline_us)
+            if events and deadline_us - self._clock.monotonic_us() <= self.control_us:
+                events = self._short_of(events) or self._poll(self._hurried, deadline_us)
+            self._serve(events)
 
     def until_commit(self, deadline_us: int | None = None) -> None:
-        """Wait for a descriptor of `add_commit`, with the sources muted; control is served."""
-        self._wait(self._commit, deadline_us)
+        """Wait for a descriptor of `add_commit`, with the sources muted; control is served once the
+        wait takes long."""
+        events = self._poll(self._commit, deadline_us)
+        short = self._short_of(events)
+        if events and not short:
+            until_us = self._clock.monotonic_us() + CONTROL_WAITS_US
+            until_us = until_us if deadline_us is None else min(until_us, deadline_us)
+            short = self._poll(self._hurried_commit, until_us)
+        self._serve(short or events)
 
     def close(self) -> None:
         """Release the descriptors."""
-        for poller in (self._all, self._muted, self._commit):
+        for poller in (
+            self._all, self._muted, self._commit, self._hurried, self._hurried_commit
+        ):  # fmt: skip
             poller.close()
         os.close(self._wake_fd)
         if self._signal_sockets:
@@ -148,29 +183,38 @@ class EventLoop:
         for end in self._signal_sockets:
             end.close()
 
-    def _wait(
-        self,
-        poller: select.epoll,
-        deadline_us: int | None,
-        on_unready: Callable[[], None] = lambda: None,
-    ) -> bool:
+    def _wait(self, poller: select.epoll, deadline_us: int | None) -> bool:
+        """Wait once and serve control; whether a source is ready."""
+        events = self._poll(poller, deadline_us)
+        source = any(fd not in self._control for fd, _ in events)
+        if poller is self._all and not source:
+            self.unready_us = self._clock.monotonic_us()
+        self._serve(events)
+        return source
+
+    def _short_of(self, events: Events) -> Events:
+        """The events without control that may take long."""
+        return [(fd, e) for fd, e in events if fd not in self._control or fd in self._short]
+
+    def _serve(self, events: Events) -> None:
+        """Serve the control among the events, and learn how long it takes."""
+        began_us, served = self._clock.monotonic_us(), self._served
+        for fd, _ in events:
+            if (handler := self._control.get(fd)) is not None:
+                self._served += 1
+                handler()
+        if self._served != served:
+            took_us = self._clock.monotonic_us() - began_us
+            self.control_us = max(float(took_us), 0.99 * self.control_us)
+
+    def _poll(self, poller: select.epoll, deadline_us: int | None) -> Events:
         timeout = -1.0
         if deadline_us is not None:
             timeout = (deadline_us - self._clock.monotonic_us()) / 1e6
             timeout = min(max(0.0, timeout), _WAIT_S_MAX)
         events = poller.poll(timeout)
         self.wakes += timeout != 0.0
-        source = any(fd not in self._control for fd, _ in events)
-        if not source:
-            on_unready()
-        for fd, _ in events:
-            if (handler := self._control.get(fd)) is not None:
-                self._served += 1
-                handler()
-        return source
-
-    def _note_unready(self) -> None:
-        self.unready_us = self._clock.monotonic_us()
+        return events
 
     def _on_signals(self) -> None:
         """Call the handlers.  Python writes the number of each signal as a byte; repeated signals
