@@ -58,7 +58,7 @@ class BeatCosts:
     """Rows taken by the operators."""
     ingest_us: int
     race_us: int
-    """Operators and sealing."""
+    """Operators, sealing and the record, without the wait for the commit before."""
     fill: float
     """Fill of the fullest receive buffer at the ingest (0 to 1)."""
 
@@ -79,7 +79,7 @@ class Batcher:
         self._lateness, self._commits = SlidingQuantile(), SlidingQuantile()
         self.promise(latency_us, ack_within_us)
         self.race_us = 0.0
-        """Expected time of ingest, operators and sealing together."""
+        """Expected time of ingest, operators, sealing and the record together."""
         self.commit_us = 0.0
         """Expected time from sealed pages to durable ones."""
         self._commit_peak_us = 0.0

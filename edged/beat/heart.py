@@ -366,7 +366,9 @@ class Heart:
         self._governor.after_race(times.rows_logged, times.rows_taken)
         self._pending.raced(self._active(), plan.oldest_us)
         self._stream_events.report(jobs, times.raced_us)
+        left_us = self._clock.monotonic_us()
         self.await_commit()
+        waited_us = self._clock.monotonic_us() - left_us
         self._before_commit()
         self._submit(facts, logged, pages, tickets, times)
         if plan.race:
@@ -376,7 +378,7 @@ class Heart:
             self.await_commit()
         self._beating = False
         fill = max((s.pressure() for s in self.sources), default=0.0)
-        race_us = times.raced_us - ingested
+        race_us = times.sealed_us - waited_us - ingested
         self.batcher.learn(BeatCosts(times.rows_taken, ingested - woke, race_us, fill))
 
     def _ingest(self, now: int, wall: int) -> int:

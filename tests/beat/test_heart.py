@@ -174,6 +174,28 @@ def test_rows_that_come_with_their_connection_arrive_then(tmp_path):
             loop.leap_until(HOUR_US, lambda: loop.job.streams["r"].rows == 1)
 
 
+def test_the_time_from_the_race_to_the_record_counts_as_work_and_the_wait_for_a_commit_does_not(
+    tmp_path,
+):
+    disk = GateDisk()
+    with Loop(QUICK, tmp_path / "store", disk) as loop, loop.producer() as producer:
+        producer.connect()
+        disk.close_gate()
+        producer.send(batch([1]))
+        producer.poll()
+        assert disk.syncing.wait(120)
+        loop.heart._before_commit = lambda: time.sleep(0.03)
+        loop.heart.batcher.race_us = 0.0
+        producer.send(batch([2]))
+        stream = loop.job.streams["r"]
+        loop.until(lambda: stream.rows == 2, producer=producer)
+        time.sleep(0.3)
+        loop.leap(HOUR_US)
+        disk.gate.set()
+        loop.until(lambda: producer.acked == 2, producer=producer)
+        assert 30_000 <= loop.heart.batcher.race_us < HOUR_US
+
+
 def test_an_ack_promise_below_the_latency_is_kept_without_racing(tmp_path):
     document = changed(copy_job(), promises={"latency": "1h", "ack_within": "100ms"})
     with Loop(document, tmp_path / "store") as loop, loop.producer() as producer:
