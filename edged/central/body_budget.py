@@ -20,6 +20,16 @@ class BodyBudget:
     @asynccontextmanager
     async def take(self, device: str, size: int) -> AsyncIterator[None]:
         """Hold `size` bytes for `device`; requests are served in order of arrival."""
+        if self._waiting or size > self._free or self._exceeds_share(device, size):
+            await self._wait(device, size)
+        else:
+            self._hold(device, size)
+        try:
+            yield
+        finally:
+            self._release(device, size)
+
+    async def _wait(self, device: str, size: int) -> None:
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((device, size, turn))
         self._grant()
@@ -29,10 +39,14 @@ class BodyBudget:
             if turn.done() and not turn.cancelled():
                 self._release(device, size)
             raise
-        try:
-            yield
-        finally:
-            self._release(device, size)
+
+    def _exceeds_share(self, device: str, size: int) -> bool:
+        held = self._held[device]
+        return held > 0 and held + size > self._share
+
+    def _hold(self, device: str, size: int) -> None:
+        self._free -= size
+        self._held[device] += size
 
     def _release(self, device: str, size: int) -> None:
         self._free += size
@@ -47,14 +61,12 @@ class BodyBudget:
         while self._waiting:
             device, size, turn = self._waiting[0]
             if not turn.done():
-                held = self._held[device]
-                if held and held + size > self._share:
+                if self._exceeds_share(device, size):
                     skipped.append(self._waiting.popleft())
                     continue
                 if size > self._free:
                     break
-                self._free -= size
-                self._held[device] += size
+                self._hold(device, size)
                 turn.set_result(None)
             self._waiting.popleft()
         self._waiting.extendleft(reversed(skipped))

@@ -35,80 +35,54 @@ most, so a slow disk closes the senders' TCP windows.
 from __future__ import annotations
 
 import asyncio
-import re
+import json
 import time
 from collections import Counter
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
-from urllib.parse import unquote
 
-from anyio import fail_after
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response
-from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from edged.central.admission import (
-    DAMAGED,
-    FENCED,
-    FULL,
-    QUOTA,
-    Delivery,
-    DeliveryOutcome,
-    PageProblem,
-)
+from edged.central.admission import DAMAGED, FENCED, FULL, QUOTA, DeliveryOutcome
 from edged.central.body_budget import BodyBudget
 from edged.central.fleet import Fleet
 from edged.central.group_commit import GroupCommitter
 from edged.central.landing import Landing
 from edged.central.log_throttle import ProblemLog
 from edged.central.metrics import DurationHistogram, centre
+from edged.central.page_request import (
+    DeviceSession,
+    RequestHeaders,
+    RequestRefused,
+    check,
+    read_body,
+)
 from edged.central.report_queue import ReportQueue
-from edged.central.schemas import SCHEMA_BYTES_MAX, valid_id, valid_stream
+from edged.central.schemas import SCHEMA_BYTES_MAX, valid_id
 from edged.central.stats import CollectorStats
 from edged.central.tokens import Tokens
-from edged.errors import CentralError, PageError, SchemaMismatch
+from edged.errors import CentralError, SchemaMismatch
 from edged.metrics import Exposition
-from edged.pages.format import Header, iter_pages, verify
 from edged.uplink import telemetry
-from edged.uplink.integrity import HEADER, body_check, request_check
-from edged.uplink.tasks import LOST_HEADER
+from edged.uplink.integrity import HEADER, body_check
 
 BODY_BYTES_MAX = 32 << 20
 BODIES_BYTES_MAX = 256 << 20
-BODY_SECONDS_MAX = 120
 VERIFY_INLINE_BYTES = 64 << 10
-PAGES_MAX = 1 << 15
-"""Pages of a request; a device's requests of 4 MiB cannot have as many."""
 SCHEMAS_MAX = 256
 """New schemas that a device may register during this process; schemas are permanent."""
-_U64 = re.compile(r"\d{1,20}")
 _KNOWN = "known"
 """Key in a request's state: the request is authenticated as a device's."""
 _CLOSE = (b"connection", b"close")
-
-
-class RequestRefused(Exception):
-    """A request that is answered with `status` before its body is read."""
-
-    def __init__(self, status: int, detail: str) -> None:
-        super().__init__(detail)
-        self.status, self.detail = status, detail
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceSession:
-    """The sending device and its session, from the request's headers."""
-
-    device: str
-    epoch: int
-    counter: int
-    nonce: int
-    desired: int = 0
-    """The device's version of the desired state."""
-    lost: tuple[str, int, int, int] | None = None
-    """Pages that the device has lost for good: stream, partition, first, last."""
+_PAGES = "/v1/pages"
+_JSON = (b"content-type", b"application/json")
+_STATUS = {DAMAGED: 422, FULL: 507, QUOTA: 507}
+"""Statuses of problems with pages; 409 for all others."""
+Answer = tuple[int, dict[str, Any]]
 
 
 class Collector:
@@ -172,15 +146,17 @@ class Collector:
         """The counters."""
         content = {**self.stats.to_json(), "groups": self._committer.groups}
         if self._tokens is not None:
-            own = self._device(request)
+            own = self._device(RequestHeaders(request.scope), request.scope)
             content["devices"] = {k: v for k, v in content["devices"].items() if k == own}
         return JSONResponse(content)
 
     async def put_schema(self, request: Request, stream: str, version: int) -> Response:
         """Register a schema."""
-        device = self._device(request)
-        body = await self._body(request, SCHEMA_BYTES_MAX)
-        _guard(request, f"{stream}@{version}", bytes(body))
+        headers = RequestHeaders(request.scope)
+        device = self._device(headers, request.scope)
+        headers.announced(SCHEMA_BYTES_MAX)
+        body = await read_body(request.receive, SCHEMA_BYTES_MAX)
+        headers.guard(f"{stream}@{version}", bytes(body))
         if self._landing.schema(stream, version) is None:
             self._new_schemas[device] += 1
             if self._new_schemas[device] > SCHEMAS_MAX:
@@ -200,12 +176,14 @@ class Collector:
             ) from problem
         return Response(status_code=204)
 
-    async def post_pages(self, request: Request) -> Response:
-        """Land pages."""
-        sender = self._sender(request)
-        _guard(request, "pages")
-        async with self._budget.take(sender.device, self._announced(request, self._body_bytes_max)):
-            body = await self._body(request, self._body_bytes_max)
+    async def post_pages(self, scope: Scope, receive: Receive) -> Answer:
+        """Land pages; raises RequestRefused."""
+        headers = RequestHeaders(scope)
+        sender = headers.session(self._device(headers, scope))
+        headers.guard("pages")
+        size = headers.announced(self._body_bytes_max)
+        async with self._budget.take(sender.device, size):
+            body = await read_body(receive, self._body_bytes_max)
             if len(body) > VERIFY_INLINE_BYTES:
                 loop = asyncio.get_running_loop()
                 delivery = await loop.run_in_executor(self._threads, check, sender, body)
@@ -217,7 +195,7 @@ class Collector:
                 raise RequestRefused(503, str(problem)) from problem
         return self._answer(sender, outcome)
 
-    def _answer(self, sender: DeviceSession, outcome: DeliveryOutcome) -> Response:
+    def _answer(self, sender: DeviceSession, outcome: DeliveryOutcome) -> Answer:
         self.stats.requests += 1
         now_us = time.time_ns() // 1000
         self.stats.count(sender.device, outcome, now_us)
@@ -235,150 +213,68 @@ class Collector:
         }
         problem = outcome.problem
         if problem is None:
-            return _checked(content, 200)
+            return 200, content
         self._problem_log.write(sender.device, problem)
         content |= {k: v for k, v in asdict(problem).items() if v is not None}
-        return _checked(content, {DAMAGED: 422, FULL: 507, QUOTA: 507}.get(problem.problem, 409))
+        return _STATUS.get(problem.problem, 409), content
 
-    # -- request headers and bodies
-
-    def _device(self, request: Request) -> str:
-        device = request.headers.get("x-edged-device", "")
+    def _device(self, headers: RequestHeaders, scope: Scope) -> str:
+        """The device of a request, which is authenticated from here on."""
+        device = headers.text(b"x-edged-device")
         if self._tokens is not None:
-            scheme, _, token = request.headers.get("authorization", "").partition(" ")
+            scheme, _, token = headers.text(b"authorization").partition(" ")
             if scheme.lower() != "bearer" or not self._tokens.allows(device, token.strip()):
                 self.stats.unauthorized += 1
                 raise RequestRefused(401, "the token is missing or is not this device's")
         if not valid_id(device):
             raise RequestRefused(400, "X-Edged-Device is missing or is not a valid device name")
-        request.scope["state"][_KNOWN] = True
+        scope["state"][_KNOWN] = True
         return device
 
-    def _sender(self, request: Request) -> DeviceSession:
-        device = self._device(request)
-        epoch = _u64(request.headers.get("x-edged-epoch", ""))
-        counter, _, nonce = request.headers.get("x-edged-session", "").partition(":")
-        session = (_u64(counter), _u64(nonce))
-        if epoch is None or session[0] is None or session[1] is None or session[0] < 1:
-            raise RequestRefused(
-                400, "X-Edged-Epoch and X-Edged-Session (counter:nonce) are needed"
-            )
-        desired = _u64(request.headers.get("x-edged-desired", "0")) or 0
-        lost = _lost(request.headers.get(LOST_HEADER, ""))
-        return DeviceSession(device, epoch, session[0], session[1], desired, lost)
 
-    def _announced(self, request: Request, bytes_max: int) -> int:
-        """The body's announced size, or the largest allowed; raises RequestRefused if it is too
-        large."""
-        text = request.headers.get("content-length")
-        size = bytes_max if text is None else _u64(text)
-        if size is None or size > bytes_max:
-            raise RequestRefused(413, f"a body has at most {bytes_max} bytes")
-        return size
-
-    async def _body(self, request: Request, bytes_max: int) -> bytes | bytearray:
-        self._announced(request, bytes_max)
-        try:
-            with fail_after(BODY_SECONDS_MAX):
-                return await _read(request, bytes_max)
-        except ClientDisconnect:
-            raise RequestRefused(400, "the sender closed the connection") from None
-        except TimeoutError:
-            raise RequestRefused(408, f"the body took longer than {BODY_SECONDS_MAX} s") from None
-
-
-def _guard(request: Request, what: str, body: bytes = b"") -> None:
-    """Refuse a request whose checksum does not match."""
-    sent = request.headers.get(HEADER)
-    names = ("x-edged-device", "x-edged-epoch", "x-edged-session")
-    device, epoch, session = (request.headers.get(name, "") for name in names)
-    if sent is not None and sent != request_check(device, epoch, session, what, body):
-        raise RequestRefused(
-            400, "the request does not match its X-Edged-Check: it was damaged in transit"
-        )
-
-
-def _checked(content: dict[str, Any], status: int) -> Response:
-    response = JSONResponse(content, status)
-    response.headers[HEADER] = body_check(bytes(response.body))
-    return response
-
-
-async def _read(request: Request, bytes_max: int) -> bytearray:
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > bytes_max:
-            raise RequestRefused(413, f"a body has at most {bytes_max} bytes")
-    return body
-
-
-def _u64(text: str) -> int | None:
-    value = int(text) if _U64.fullmatch(text) and text.isascii() else 1 << 64
-    return value if value < 1 << 64 else None
-
-
-def _lost(text: str) -> tuple[str, int, int, int] | None:
-    """What the header declares as lost: `<partition> <first> <last> <quoted stream>`; None: nothing
-    that is valid."""
-    *numbers, stream = text.split(" ", 3)
-    values = [_u64(number) for number in numbers]
-    if len(values) != 3 or None in values:
-        return None
-    partition, first, last = (value or 0 for value in values)
-    return unquote(stream), partition, first, last
-
-
-def check(sender: DeviceSession, body: bytes | bytearray) -> Delivery:
-    """The delivery in `body`: valid pages of `sender`, up to the first invalid one.
-
-    Raises RequestRefused for more than PAGES_MAX of them.
-    """
-    pages: list[tuple[Header, memoryview]] = []
-    damage: PageProblem | None = None
-    offset = 0
-    try:
-        for header, page in iter_pages(body):
-            if len(pages) == PAGES_MAX:
-                raise RequestRefused(413, f"a request has at most {PAGES_MAX} pages")
-            damage = _damage(sender, header, page, offset)
-            if damage is not None:
-                break
-            pages.append((header, page))
-            offset += len(page)
-    except PageError as problem:
-        damage = PageProblem(DAMAGED, str(problem), offset=offset)
-    return Delivery(
-        sender.device, sender.epoch, sender.counter, sender.nonce, pages, damage, sender.lost
-    )
-
-
-def _damage(
-    sender: DeviceSession, header: Header, page: memoryview, offset: int
-) -> PageProblem | None:
-    detail = ""
-    try:
-        verify(page)
-        if (header.device, header.epoch) != (sender.device, sender.epoch):
-            detail = f"{header.name} does not belong to the sender, device {sender.device}"
-        elif not valid_stream(header.stream) or header.seq < 1:
-            detail = f"{header.name}: invalid stream name, or seq below 1"
-    except PageError as problem:
-        detail = str(problem)
-    if not detail:
-        return None
-    return PageProblem(
-        DAMAGED, detail, header.stream, header.version, header.partition, header.seq, None, offset
-    )
+def _refusal(refused: RequestRefused) -> dict[str, Any]:
+    return {"problem": "refused", "detail": refused.detail, "acked": [], "desired": None}
 
 
 async def _refuse(_: Request, refused: Exception) -> Response:
     assert isinstance(refused, RequestRefused)
-    return JSONResponse(
-        {"problem": "refused", "detail": refused.detail, "acked": [], "desired": None},
-        refused.status,
-        {"Connection": "close"},
-    )
+    return JSONResponse(_refusal(refused), refused.status, {"Connection": "close"})
+
+
+class _Application:
+    """The routes as an ASGI application.  Requests with pages, nearly all there are, pass by
+    FastAPI."""
+
+    def __init__(self, collector: Collector, others: ASGIApp) -> None:
+        self._collector, self._others = collector, others
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] != _PAGES or scope["method"] != "POST":
+            await self._others(scope, receive, send)
+            return
+        try:
+            status, content = await self._collector.post_pages(scope, receive)
+            close = _KNOWN not in scope["state"]
+        except RequestRefused as refused:
+            status, content, close = refused.status, _refusal(refused), True
+        self._collector.answered(status)
+        body = _json(content)
+        headers = [
+            (b"content-length", b"%d" % len(body)),
+            _JSON,
+            (_CHECK, body_check(body).encode()),
+        ]
+        if close:
+            headers.append(_CLOSE)
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+
+_CHECK = HEADER.lower().encode()
+
+
+def _json(content: Mapping[str, Any]) -> bytes:
+    return json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
 
 
 class _AnswerCounter:
@@ -400,7 +296,7 @@ class _AnswerCounter:
         await self._app(scope, receive, sending)
 
 
-def application(collector: Collector) -> FastAPI:
+def application(collector: Collector) -> ASGIApp:
     """The ASGI application of `collector`: its routes only, no docs pages."""
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     app.add_exception_handler(RequestRefused, _refuse)
@@ -408,5 +304,5 @@ def application(collector: Collector) -> FastAPI:
     app.add_api_route("/health", collector.health, methods=["GET"])
     app.add_api_route("/v1/stats", collector.get_stats, methods=["GET"])
     app.add_api_route("/v1/schemas/{stream}/{version}", collector.put_schema, methods=["PUT"])
-    app.add_route("/v1/pages", collector.post_pages, methods=["POST"])  # no parameters to resolve
-    return app
+    app.add_api_route(_PAGES, lambda: None, methods=["POST"])  # all other methods are answered 405
+    return _Application(collector, app)

@@ -4,7 +4,9 @@
 
 The file's modification time is the device's last contact with any collector, to SEEN_S.  `row` is
 its newest report (edged/uplink/telemetry.py), null before the first.  The files are written without
-a sync and may be deleted: they only repeat landed pages, and the next report recreates them.
+a sync and may be deleted: they only repeat landed pages, and the next report recreates them.  A
+file is FILE_BYTES, padded with spaces, and rewritten in place by one write: a new inode for each
+report costs five times as much.  A reader that meets half of a write reads again.
 
 All collectors of a landing share the files, so each exports the whole fleet: scrape one of them, or
 all and aggregate with `max by (device)`.
@@ -31,6 +33,10 @@ from edged.pages.format import Header
 from edged.uplink import telemetry
 from edged.uplink.upload_schedule import opens_in_s
 
+FILE_BYTES = 4096
+"""A disk's block; a larger report makes its file anew each time."""
+_READS = 5
+"""Reads of a file that is being written."""
 SEEN_S = 10.0
 """Smallest time between two updates of a device's file by requests without a report."""
 SILENT_S_MIN, SILENT_S_UNKNOWN = 10.0, 300.0
@@ -121,12 +127,14 @@ class Fleet:
         return self._directory / f"{device}.json"
 
     def _write(self, device: str, seq: int, row: dict[str, Any] | None, now_us: int) -> None:
-        path = self._path(device)
-        fresh = path.with_name(f".{device}.{os.getpid()}.{threading.get_ident()}.new")
-        self._directory.mkdir(parents=True, exist_ok=True)
-        fresh.write_bytes(checked_json.pack({"seq": seq, "row": row}))
-        os.utime(fresh, ns=(1000 * now_us, 1000 * now_us))
-        fresh.replace(path)
+        path, at_ns = self._path(device), 1000 * now_us
+        data = checked_json.pack({"seq": seq, "row": row}).ljust(FILE_BYTES)
+        if not _overwrite(path, data, at_ns):
+            fresh = path.with_name(f".{device}.{os.getpid()}.{threading.get_ident()}.new")
+            self._directory.mkdir(parents=True, exist_ok=True)
+            fresh.write_bytes(data)
+            os.utime(fresh, ns=(at_ns, at_ns))
+            fresh.replace(path)
         self._touched[device] = time.monotonic()
 
     def _touch(self, device: str, now_us: int) -> None:
@@ -139,13 +147,38 @@ class Fleet:
             known = self._known.get(name)
         if known is not None and known[0] == stamp:
             return known[1]
-        try:
-            row = checked_json.unpack(self._path(name).read_bytes())["row"]
-        except (OSError, ValueError, KeyError, TypeError):
-            row = None
+        row = self._row(name)
         device = FleetDevice(name, stat.st_mtime_ns // 1000, row if isinstance(row, dict) else None)
         with self._lock:
             self._known[name] = (stamp, device)
             if len(self._known) > 2 * DEVICES_MAX:
                 self._known.clear()
         return device
+
+    def _row(self, name: str) -> Any:
+        for _ in range(_READS):
+            try:
+                return checked_json.unpack(self._path(name).read_bytes())["row"]
+            except ValueError:
+                continue
+            except (OSError, KeyError, TypeError):
+                break
+        return None
+
+
+def _overwrite(path: Path, data: bytes, at_ns: int) -> bool:
+    """Rewrite a file of FILE_BYTES; False where it is missing or one of them has another size."""
+    if len(data) != FILE_BYTES:
+        return False
+    try:
+        fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        if os.fstat(fd).st_size != FILE_BYTES:
+            return False
+        os.pwrite(fd, data, 0)
+        os.utime(fd, ns=(at_ns, at_ns))
+    finally:
+        os.close(fd)
+    return True

@@ -163,11 +163,14 @@ class DeviceRecord:
     def __init__(self, fd: int, table: HighWaterTable) -> None:
         self._fd = fd
         self.table = table
+        self._marked = False
+        """Whether the head says that the record is in doubt."""
 
     def _head(self, doubt: int) -> None:
         table = self.table
         table.generation = (table.generation + 1) & 0xFFFFFFFFFFFFFFFF
         os.pwrite(self._fd, _pack_head(table, doubt), 0)
+        self._marked = doubt == 1
 
     def mark_in_doubt(self) -> None:
         """Mark the record as in doubt if `table` has changes."""
@@ -183,7 +186,8 @@ class DeviceRecord:
         """Write the changed entries; `sync` makes them durable."""
         table = self.table
         if table.dirty:
-            self._head(doubt=1)
+            if not self._marked:
+                self._head(doubt=1)
             for key in table.dirty:
                 entry = table.entries[key]
                 at = HEAD_BYTES + 2 * SLOT_BYTES * entry.place + SLOT_BYTES * (entry.serial & 1)

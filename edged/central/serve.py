@@ -25,7 +25,8 @@ from edged.central.metrics import listen as listen_metrics
 from edged.central.segments import SEGMENT_BYTES
 from edged.central.tokens import Tokens
 from edged.errors import CentralError, ConfigError
-from edged.http.request_timeouts import HeadsInTime, handshakes_in_time
+from edged.http.llhttp_protocol import LlhttpProtocol
+from edged.http.request_timeouts import handshakes_in_time
 
 _GRACE_SECONDS = 10
 _KEEP_ALIVE_SECONDS = 75
@@ -119,9 +120,11 @@ async def _serve(
         uvicorn.Config(
             application(collector),
             loop="asyncio",
-            http=HeadsInTime,
+            http=LlhttpProtocol,
             ws="none",
             lifespan="off",
+            interface="asgi3",
+            proxy_headers=False,  # no address of a client is used
             log_config=None,  # logged like everything else
             log_level="warning",
             access_log=False,

@@ -45,20 +45,19 @@ class UnambiguousConnection(h11.Connection):
         return event
 
 
-class HeadsInTime(H11Protocol):
-    """One connection, closed unless a complete header arrives within HEAD_S.
+class HeadTimeout(asyncio.Protocol):
+    """Part of one of uvicorn's protocols: a connection is closed unless a complete header arrives
+    within HEAD_S.
 
     The limit holds for the first header and for every later one that has begun.  Idle connections
     end by uvicorn's `timeout_keep_alive`.
     """
 
+    loop: asyncio.AbstractEventLoop
+    transport: asyncio.Transport
+    cycle: Any
     _expected: asyncio.TimerHandle | None = None
     """Closes the connection; cancelled by a complete header."""
-
-    def __init__(self, *args: Any, **settings: Any) -> None:
-        super().__init__(*args, **settings)
-        most = self.config.h11_max_incomplete_event_size
-        self.conn = UnambiguousConnection(h11.SERVER, *([] if most is None else [most]))
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start the limit for the first header."""
@@ -91,6 +90,15 @@ class HeadsInTime(H11Protocol):
         if self._expected is not None:
             self._expected.cancel()
             self._expected = None
+
+
+class HeadsInTime(HeadTimeout, H11Protocol):
+    """One connection of uvicorn's h11 protocol with the limits of this module."""
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        most = self.config.h11_max_incomplete_event_size
+        self.conn = UnambiguousConnection(h11.SERVER, *([] if most is None else [most]))
 
 
 def _send_at_once(transport: asyncio.Transport) -> None:

@@ -9,7 +9,7 @@ import time
 import httpx
 import pytest
 
-from edged.central import collector as routes
+from edged.central import page_request as routes
 from edged.central.schemas import DETAIL_MAX, SCHEMA_BYTES_MAX, SchemaRegistry
 from edged.errors import CentralError
 from edged.pages.format import COLUMN_NAME_BYTES_MAX, PAGE_COLUMNS_MAX

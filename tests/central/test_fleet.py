@@ -335,9 +335,9 @@ def test_what_a_device_says_cannot_break_the_scrape(shared):
 
 def test_a_report_that_is_too_large_lands_and_is_not_kept_in_the_fleet(tmp_path):
     kept_of = Fleet(tmp_path)
-    for size, kept in ((1000, True), (REPORT_BYTES_MAX, False)):
+    for at_us, (size, kept) in enumerate(((1000, True), (REPORT_BYTES_MAX, False))):
         page = report(1, device="evil", jobs="x" * size)
-        kept_of.on_contact("evil", (parse_header(page), memoryview(page)), 1)
+        kept_of.on_contact("evil", (parse_header(page), memoryview(page)), at_us)
         assert (kept_of.device("evil").row is not None) == kept
         assert (tmp_path / "fleet" / "evil.json").stat().st_size < REPORT_BYTES_MAX
 
@@ -411,3 +411,21 @@ def test_a_bad_document_does_not_leave_the_centre(shared, tmp_path):
         done = edged("central", "desired", "careful", wanted, "--landing", landing)
         assert done.returncode == 65, done.stdout
     assert not (landing / "desired" / "careful.json").exists()
+
+
+def test_a_report_replaces_one_of_any_size_and_half_a_write_is_read_again(tmp_path, monkeypatch):
+    known = Fleet(tmp_path)
+    for at_us, size in enumerate((10, 20, 2 * fleet.FILE_BYTES, 30, 40)):
+        page = report(1 + at_us, jobs="x" * size)
+        known.on_contact(NAME, (parse_header(page), memoryview(page)), at_us)
+        assert Fleet(tmp_path).device(NAME).row["jobs"] == "x" * size
+    file = tmp_path / "fleet" / f"{NAME}.json"
+    assert file.stat().st_size == fleet.FILE_BYTES and file.stat().st_mtime_ns == 4000
+    whole, reads = file.read_bytes(), []
+
+    def torn(path):
+        reads.append(path)
+        return whole if len(reads) == 3 else whole[:100] + b"?" * (len(whole) - 100)
+
+    monkeypatch.setattr("pathlib.Path.read_bytes", torn)
+    assert Fleet(tmp_path).device(NAME).row["jobs"] == "x" * 40 and len(reads) == 3

@@ -183,3 +183,59 @@ def test_room_goes_round_in_order_and_within_shares(data):
                 waiting.remove(gone)
 
     asyncio.run(play())
+
+
+AUTHENTIC = (
+    b"POST /v1/pages HTTP/1.1\r\nHost: centre\r\nX-Edged-Device: turbine-7\r\n"
+    b"X-Edged-Epoch: 1\r\nX-Edged-Session: 1:1\r\n"
+)
+
+
+def answer(sock):
+    """All that the collector sends until it closes, or falls silent for half a second."""
+    said = b""
+    with suppress(ConnectionResetError, TimeoutError):
+        while data := sock.recv(1 << 16):
+            said += data
+            sock.settimeout(0.5)
+    return said
+
+
+def test_a_request_of_two_lengths_or_a_wrong_one_is_refused(tmp_path):
+    """A proxy in front may take the other length, and the rest for a request (RFC 9112, 6.3)."""
+    with collecting(tmp_path) as collector:
+        for head in (
+            b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n",
+            b"Transfer-Encoding: chunked\r\nContent-Length: 5\r\n",
+            b"Content-Length: 5\r\nContent-Length: 6\r\n",
+            b"Content-Length: +5\r\n",
+            b"Content-Length : 5\r\n",
+            b"Transfer-Encoding: chunked, gzip\r\n",
+            b"X-Folded: a\r\n b\r\n",
+        ):
+            with connect(collector) as sock:
+                sock.sendall(AUTHENTIC + head + b"\r\n0\r\n\r\n")
+                assert answer(sock).startswith(b"HTTP/1.1 400 "), head
+
+
+def test_an_endless_header_or_trailer_is_refused_soon(tmp_path):
+    """Neither takes memory for as long as it goes on."""
+    chunked = AUTHENTIC + b"Transfer-Encoding: chunked\r\n\r\n0\r\n"
+    with collecting(tmp_path) as collector:
+        for start in (HEAD + b"X-Long: ", b"GET /", chunked + b"X-Trailer: ", chunked[:-3]):
+            with connect(collector) as sock, suppress(ConnectionResetError, BrokenPipeError):
+                sock.sendall(start)
+                for _ in range(64):
+                    sock.sendall(
+                        b"1;" + b"a" * (1 << 16) if start == chunked[:-3] else b"a" * 65536
+                    )
+                assert answer(sock).startswith(b"HTTP/1.1 400 "), start
+
+
+def test_requests_sent_together_are_answered_in_order(tmp_path):
+    with collecting(tmp_path) as collector, connect(collector) as sock:
+        empty = AUTHENTIC + b"Content-Length: 0\r\n\r\n"
+        sock.sendall(empty + empty + HEAD + b"\r\n")
+        said = answer(sock)
+        assert said.count(b"HTTP/1.1 200 OK") == 3 and said.count(b'"acked":[]') == 2
+        assert said.rindex(b'"acked":[]') < said.index(b'"requests":2')

@@ -18,7 +18,7 @@ from api.ingest.decode import decode
 from api.ingest.media_types import ARROW, CSV, NDJSON
 from api.problems import ApiProblem
 from edged.central import schemas as registry
-from edged.central.collector import DeviceSession, check
+from edged.central.page_request import DeviceSession, check
 from edged.control import door
 from edged.daemon.commands import integer, text
 from edged.data.columns import address
