@@ -34,7 +34,7 @@ from edged.uplink import telemetry
 from edged.uplink.upload_schedule import opens_in_s
 
 FILE_BYTES = 4096
-"""A disk's block; a larger report makes its file anew each time."""
+"""A block of the disk.  A larger report replaces the file."""
 _READS = 5
 """Reads of a file that is being written."""
 SEEN_S = 10.0
