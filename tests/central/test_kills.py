@@ -8,6 +8,7 @@ import time
 import httpx
 import pytest
 
+from tests.central import seal_kills
 from tests.central.support import (
     DEVICE,
     SCHEMA,
@@ -141,3 +142,9 @@ def test_schemas_survive_and_agree_between_collectors(tmp_path):
         assert b.register(text='[{"name":"x","type":"bool"}]').status_code == 409
     assert one.stop() == two.stop() == 0
     assert (tmp_path / "schemas" / "power@1.json").read_text() == SCHEMA
+
+
+def test_killed_within_the_steps_of_a_seal_it_loses_and_repeats_nothing(tmp_path):
+    """`python -m tests.central.seal_kills` is the whole campaign."""
+    figures = seal_kills.run(tmp_path / "landing", count(3, 30), seed=7)
+    assert figures["killed_in_a_seal"] > 0
