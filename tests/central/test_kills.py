@@ -146,5 +146,5 @@ def test_schemas_survive_and_agree_between_collectors(tmp_path):
 
 def test_killed_within_the_steps_of_a_seal_it_loses_and_repeats_nothing(tmp_path):
     """`python -m tests.central.seal_kills` is the whole campaign."""
-    figures = seal_kills.run(tmp_path / "landing", count(3, 30), seed=7)
-    assert figures["killed_in_a_seal"] > 0
+    kills = count(2, 30)
+    assert seal_kills.run(tmp_path / "landing", kills, seed=7)["killed_in_a_seal"] >= kills
