@@ -9,6 +9,7 @@ import click
 
 from edged.central.local_directory import local_directory
 from edged.errors import ConfigError
+from edged.metrics.central import DEVICES_MAX
 from edged.platform.loopback import is_loopback
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -75,6 +76,14 @@ def parse_listen(text: str, option: str = "--listen") -> tuple[str, int]:
     "committed together in any case.",
 )
 @click.option(
+    "--devices-max",
+    default=DEVICES_MAX,
+    show_default=True,
+    type=click.IntRange(1, 1 << 20),
+    help="Devices of the fleet's view, the metrics and the counters: those seen last. Pages of "
+    "all devices land.",
+)
+@click.option(
     "--metrics",
     metavar="ADDRESS:PORT",
     help="Serve metrics for Prometheus here, at /metrics: this collector's and the fleet's.",
@@ -91,6 +100,7 @@ def command(
     body_bytes: int,
     device_share: float,
     group_commit_ms: float,
+    devices_max: int,
     metrics: str | None,
     as_json: bool,
 ) -> None:
@@ -124,7 +134,7 @@ def command(
     settings = CollectorSettings(
         landing=landing, host=host, port=port, tokens=tokens, tls_cert=tls_cert, tls_key=tls_key,
         segment_bytes=segment_bytes, body_bytes_max=body_bytes, device_share=device_share,
-        group_commit_us=int(group_commit_ms * 1000),
+        group_commit_us=int(group_commit_ms * 1000), devices_max=devices_max,
         metrics=None if metrics is None else parse_listen(metrics, "--metrics"),
     )  # fmt: skip
     serve(settings, ready)

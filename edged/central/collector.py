@@ -67,6 +67,7 @@ from edged.central.stats import CollectorStats
 from edged.central.tokens import Tokens
 from edged.errors import CentralError, SchemaMismatch
 from edged.metrics import Exposition
+from edged.metrics.central import DEVICES_MAX
 from edged.uplink import telemetry
 from edged.uplink.integrity import HEADER, body_check
 
@@ -97,8 +98,9 @@ class Collector:
         pause_us: int,
         fleet: Fleet | None = None,
         syncs: DurationHistogram | None = None,
+        devices_max: int = DEVICES_MAX,
     ) -> None:
-        self.stats = CollectorStats()
+        self.stats = CollectorStats(devices_max)
         self.commits, self.syncs = DurationHistogram(), syncs or DurationHistogram()
         self._new_schemas: Counter[str] = Counter()
         self._fleet = fleet
@@ -123,7 +125,8 @@ class Collector:
     def exposition(self) -> Exposition:
         """The metrics of this collector and of the fleet; safe on any thread."""
         devices = [] if self._fleet is None else self._fleet.devices()
-        metrics = centre(self.stats, self.commits, self.syncs, devices, time.time_ns() // 1000)
+        now_us, most = time.time_ns() // 1000, self.stats.devices_max
+        metrics = centre(self.stats, self.commits, self.syncs, devices, now_us, most)
         metrics.add("edged_collector_device_share_ratio", self._landing.largest_share())
         beyond = 0 if self._fleet is None else self._fleet.left_out
         metrics.add("edged_collector_metrics_left_out", metrics.left_out + beyond)

@@ -72,13 +72,14 @@ class FleetDevice:
 class Fleet:
     """The files of a landing.  Thread-safe."""
 
-    def __init__(self, landing: str | Path) -> None:
+    def __init__(self, landing: str | Path, devices_max: int = DEVICES_MAX) -> None:
         self._directory = Path(landing) / "fleet"
+        self._devices_max = devices_max
         self._lock = threading.Lock()
         self._touched: dict[str, float] = {}
         self._known: dict[str, tuple[tuple[int, int, int], FleetDevice]] = {}
         self.left_out = 0
-        """Devices beyond DEVICES_MAX at the last call of `devices`."""
+        """Devices beyond `devices_max` at the last call of `devices`."""
 
     def on_contact(
         self, device: str, report: tuple[Header, memoryview] | None, now_us: int
@@ -98,7 +99,7 @@ class Fleet:
             _LOG.warning("the fleet's record of %s was not updated: %s", device, problem)
 
     def devices(self) -> list[FleetDevice]:
-        """All devices by name; of more than DEVICES_MAX the most recent ones."""
+        """All devices by name; of more than `devices_max` the most recent ones."""
         found = []
         try:
             with os.scandir(self._directory) as entries:
@@ -106,8 +107,8 @@ class Fleet:
         except FileNotFoundError:
             return []
         found.sort(key=lambda entry: entry[0].st_mtime_ns, reverse=True)
-        self.left_out = max(0, len(found) - DEVICES_MAX)
-        devices = [self._device(stat, name[:-5]) for stat, name in found[:DEVICES_MAX]]
+        self.left_out = max(0, len(found) - self._devices_max)
+        devices = [self._device(stat, name[:-5]) for stat, name in found[: self._devices_max]]
         return sorted((d for d in devices if valid_id(d.name)), key=lambda d: d.name)
 
     def device(self, name: str) -> FleetDevice | None:
@@ -151,7 +152,7 @@ class Fleet:
         device = FleetDevice(name, stat.st_mtime_ns // 1000, row if isinstance(row, dict) else None)
         with self._lock:
             self._known[name] = (stamp, device)
-            if len(self._known) > 2 * DEVICES_MAX:
+            if len(self._known) > 2 * self._devices_max:
                 self._known.clear()
         return device
 

@@ -27,7 +27,7 @@ from edged.central.fleet import FleetDevice
 from edged.central.stats import CollectorStats
 from edged.errors import ConfigError
 from edged.metrics import Exposition, Histogram
-from edged.metrics.central import COLLECTOR, FLEET
+from edged.metrics.central import COLLECTOR, DEVICES_MAX, fleet_of
 from edged.metrics.device import JOB_STATES
 
 CACHE_S = 1.0
@@ -98,9 +98,10 @@ def centre(
     syncs: DurationHistogram,
     devices: list[FleetDevice],
     now_us: int,
+    devices_max: int = DEVICES_MAX,
 ) -> Exposition:
     """The metrics of a collector: its own and the fleet's."""
-    metrics = Exposition({**COLLECTOR, **FLEET})
+    metrics = Exposition({**COLLECTOR, **fleet_of(devices_max)})
     metrics.add_info("edged_collector_build_info", version=__version__,
                   python=platform.python_version())  # fmt: skip
     for code, count in sorted(stats.codes.items()):

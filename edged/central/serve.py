@@ -27,6 +27,7 @@ from edged.central.tokens import Tokens
 from edged.errors import CentralError, ConfigError
 from edged.http.llhttp_protocol import LlhttpProtocol
 from edged.http.request_timeouts import handshakes_in_time
+from edged.metrics.central import DEVICES_MAX
 
 _GRACE_SECONDS = 10
 _KEEP_ALIVE_SECONDS = 75
@@ -46,6 +47,7 @@ class CollectorSettings:
     body_bytes_max: int = BODY_BYTES_MAX
     device_share: float = SHARE
     group_commit_us: int = 0
+    devices_max: int = DEVICES_MAX
     metrics: tuple[str, int] | None = None
     """Address and port of the metrics; None: not served."""
 
@@ -106,8 +108,9 @@ async def _serve(
         tokens,
         body_bytes_max=settings.body_bytes_max,
         pause_us=settings.group_commit_us,
-        fleet=Fleet(settings.landing),
+        fleet=Fleet(settings.landing, settings.devices_max),
         syncs=syncs,
+        devices_max=settings.devices_max,
     )
     metrics, close = "", _nothing
     if settings.metrics is not None:

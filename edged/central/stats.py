@@ -12,7 +12,9 @@ from edged.metrics.central import DEVICES_MAX
 
 @dataclass(slots=True)
 class CollectorStats:
-    """Counters since the start.  The most recent devices are kept, at most `DEVICES_MAX`."""
+    """Counters since the start.  The most recent devices are kept, at most `devices_max`."""
+
+    devices_max: int = DEVICES_MAX
 
     requests: int = 0
     pages: int = 0
@@ -43,7 +45,7 @@ class CollectorStats:
         seen["bytes"] += size
         seen["last_seen_us"] = now_us
         self.devices.move_to_end(device)
-        while len(self.devices) > DEVICES_MAX:
+        while len(self.devices) > self.devices_max:
             self.devices.popitem(last=False)
 
     def _count_problem(self, problem: str) -> None:
@@ -57,4 +59,4 @@ class CollectorStats:
 
     def to_json(self) -> dict[str, Any]:
         """The counters as a JSON object."""
-        return asdict(self)
+        return {key: value for key, value in asdict(self).items() if key != "devices_max"}

@@ -7,9 +7,13 @@ exposes the last report.  When reports are missing for some intervals, only `edg
 
 from __future__ import annotations
 
-from edged.metrics.table import counter, gauge, histogram, info, table
+from dataclasses import replace
+
+from edged.metrics.table import Metric, counter, gauge, histogram, info, table
 
 DEVICES_MAX = 1 << 14
+"""Devices of the fleet's view and metrics, unless `edged central collect --devices-max` says
+otherwise."""
 
 COLLECTOR = table(
     info("edged_collector_build_info", "Versions.", "version", "python"),
@@ -216,6 +220,15 @@ FLEET = table(
         series_max=5 * DEVICES_MAX,
     ),
 )
+
+
+def fleet_of(devices_max: int) -> dict[str, Metric]:
+    """FLEET for so many devices."""
+    return {
+        name: replace(row, series_max=row.series_max // DEVICES_MAX * devices_max)
+        for name, row in FLEET.items()
+    }
+
 
 AGGREGATION = table(
     counter("edged_aggregate_batches_total", "Batches, by result.", "result"),

@@ -12,11 +12,13 @@ from contextlib import closing
 
 import httpx
 import pytest
+from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from edged.central import fleet, report_queue
+from edged.central.cli_collect import command as collect
 from edged.central.collector import Collector as CollectorApp
 from edged.central.fleet import Fleet
 from edged.central.report_decoding import REPORT_BYTES_MAX, last_report
@@ -300,10 +302,9 @@ def test_a_device_is_expected_within_the_upload_windows_of_its_last_report(windo
     assert fleet.FleetDevice("d", 0, None).upload_open(0)
 
 
-def test_devices_for_which_there_is_no_room_are_counted(tmp_path, monkeypatch):
-    monkeypatch.setattr(fleet, "DEVICES_MAX", 3)
+def test_devices_for_which_there_is_no_room_are_counted(tmp_path):
     with closing(open_landing(tmp_path)) as landing:
-        known = Fleet(tmp_path)
+        known = Fleet(tmp_path, 3)
         for n in range(5):
             known.on_contact(f"d{n}", None, n)
         loop = asyncio.new_event_loop()
@@ -313,6 +314,30 @@ def test_devices_for_which_there_is_no_room_are_counted(tmp_path, monkeypatch):
             collector.close()
     assert {s.labels["device"] for s in told["edged_device_up"]} == {"d2", "d3", "d4"}, "the newest"
     assert told["edged_collector_metrics_left_out"][0].value == 2
+
+
+def test_the_bound_of_devices_is_a_setting_and_pages_of_all_devices_land(tmp_path):
+    options = ("--devices-max", "2", "--metrics", "127.0.0.1:0")
+    with collecting(tmp_path, *options) as collector:
+        for n in range(4):
+            with sender(collector, f"d{n}") as device:
+                assert device.send(report(1, device=f"d{n}")).status_code == 200
+
+        def seen():
+            found = samples(collector.metrics)
+            left_out = of(found, "edged_collector_metrics_left_out")
+            return left_out == [2] and len(of(found, "edged_device_up")) == 2
+
+        until(seen)
+        assert len(httpx.get(collector.url + "/v1/stats").json()["devices"]) == 2
+    assert len(by_partition(tmp_path)) == 4
+
+
+@pytest.mark.parametrize("number", ["0", "1048577", "many"])
+def test_a_bound_of_devices_that_cannot_be_is_refused(tmp_path, number):
+    asked = ["--landing", str(tmp_path), "--devices-max", number]
+    done = CliRunner().invoke(collect, asked)
+    assert done.exit_code == 2 and "--devices-max" in done.output
 
 
 async def made(landing, known):
