@@ -63,7 +63,7 @@ def _over_partitions(axes: Any, rows: Sequence[Row], threads: int) -> None:
     axes.set(xlabel="partitions", ylabel="GB/s", ylim=(0, None),
              title=f"Tuples of 64 B, {threads} thread{'s' * (threads > 1)}")  # fmt: skip
     if threads == 1 and mine:
-        axes.legend(fontsize=8)
+        axes.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=2)
 
 
 def _over_sizes(axes: Any, rows: Sequence[Row]) -> None:
@@ -107,9 +107,10 @@ def _ablations(axes: Any, found: Sequence[Row]) -> None:
     found = found[:8]
     names = [a["name"] for a in found]
     ratios = [a["tuples_per_s_with"] / a["tuples_per_s_without"] for a in found]
-    axes.barh(names, ratios, color=[BLUE if r >= 1 else RED for r in ratios])
+    axes.barh(names, [r - 1 for r in ratios], left=1,
+              color=[BLUE if r >= 1 else RED for r in ratios])  # fmt: skip
     for name, ratio in zip(names, ratios, strict=True):
-        axes.text(ratio, name, f" {ratio:.2f}", va="center", fontsize=9)
+        axes.text(max(1, ratio), name, f" {ratio:.2f}", va="center", fontsize=9)
     axes.axvline(1, color=GREY, lw=1)
     axes.set_xscale("log")
     axes.margins(x=0.15)

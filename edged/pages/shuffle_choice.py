@@ -1,8 +1,24 @@
-"""The rule that chooses a member of the shuffle family."""
+"""The rule that chooses a member of the shuffle family, from `edged bench shuffle`."""
 
 from __future__ import annotations
 
+_SMALL_TUPLE = 16
+"""Tuples of up to so many bytes cost more to sort into buffers than to copy."""
+_FEW_PARTITIONS = 256
+"""The open buffers and private pages of so many partitions stay in a core's cache."""
+_PRIVATE_PARTITIONS = 1024
+"""Beyond, a page of each partition and thread takes more memory than the pages that are full."""
+
 
 def chosen(partitions: int, tuple_bytes: int, threads: int) -> str:
-    """The member for these settings; `tuple_bytes` 0: tuples of any size."""
+    """The member for these settings; `tuple_bytes` 0: tuples of any size.
+
+    One thread needs no shared pages: `ranges`, whose pages are the same bytes for any number of
+    threads.  Several threads work fastest on pages of their own, `merge`, until the pages are too
+    many or tuples are so small that the copy into buffers limits and not the pages."""
+    if threads == 1 or partitions > _PRIVATE_PARTITIONS:
+        return "ranges"
+    small = 0 < tuple_bytes < _SMALL_TUPLE
+    if small or (tuple_bytes == _SMALL_TUPLE and partitions > _FEW_PARTITIONS):
+        return "on_demand_buffered/lock_free"
     return "merge"
