@@ -9,6 +9,7 @@ from typing import Any
 import governors.profile_reader
 from edged.errors import ConfigError
 from edged.job.plan import JobPlan
+from edged.simulate import stages
 from edged.simulate.report import Question, answer
 from edged.simulate.work import ArrivalLoad
 from governors.base import HANDS_OFF
@@ -37,8 +38,10 @@ def predict(plan: JobPlan, board: str, rate: float, policy: str | None = None) -
         found = answer(Question(plan, profile, ArrivalLoad(rate), name, settings, seconds=SECONDS))
     except GovernorError as problem:
         raise ConfigError(str(problem)) from problem
+    found["stages"] = stages.stage_prices(profile)
     keys = ("provenance", "board", "mode", "input_is", "policy", "rate_per_stream", "watts",
-            "joules_per_mtuple", "busy_share", "wakeups_per_s", "saturated", "notes")  # fmt: skip
+            "joules_per_mtuple", "busy_share", "wakeups_per_s", "saturated", "notes",
+            "stages")  # fmt: skip
     return {key: found[key] for key in keys}
 
 
@@ -81,6 +84,7 @@ def lines(predicted: dict[str, Any], figures: dict[str, Any] | None) -> list[str
         )
     if predicted["saturated"]:
         found.append("  SATURATED: more arrives than is processed")
+    found += stages.lines(predicted["stages"])
     if figures is None:
         return found
     pair, watts = figures["joules_per_mtuple"], figures["watts"]
