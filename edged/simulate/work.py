@@ -10,10 +10,10 @@ instructions gives its clock, 3.57 GHz.
                and 2.739 ms on all threads; 39.7 ns a row on all threads; 2.0 us a message on the
                beats' thread, the larger of the two fits. The difference of the beats is commit,
                acks and wakeups in the background. The stages ingest and seal take 0.79 ms of a
-               beat (`edged.simulate.stages`), which is what a beat that only commits takes. What `IntervalJoinPlan.cycles` charges for the join,
-               430 000 cycles a beat and 34 a row, is subtracted, so that the sum is the total
-               that was measured. All of a row's time counts as the race's, though half of it is
-               spent on the commit's thread: an upper bound
+               beat (`edged.simulate.stages`), which is what a beat that only commits takes. What
+               `IntervalJoinPlan.cycles` charges for the join, 430 000 cycles a beat and 34 a row,
+               is subtracted, so that the sum is the total that was measured. All of a row's time
+               counts as the race's, though half of it is spent on other threads: an upper bound
     operators  median of 0.6 s each, beats of 16 to 65 536 rows; the join's beats of 16 384 rows
 
 Scaling to a board:
