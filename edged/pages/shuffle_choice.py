@@ -16,9 +16,10 @@ def chosen(partitions: int, tuple_bytes: int, threads: int) -> str:
     One thread needs no shared pages: `ranges`, whose pages are the same bytes for any number of
     threads.  Several threads work fastest on pages of their own, `merge`, until the pages are too
     many or tuples are so small that the copy into buffers limits and not the pages."""
-    if threads == 1 or partitions > _PRIVATE_PARTITIONS:
+    many = partitions > _FEW_PARTITIONS
+    if threads == 1 or partitions > _PRIVATE_PARTITIONS or (many and not tuple_bytes):
         return "ranges"
     small = 0 < tuple_bytes < _SMALL_TUPLE
-    if small or (tuple_bytes == _SMALL_TUPLE and partitions > _FEW_PARTITIONS):
+    if small or (tuple_bytes == _SMALL_TUPLE and many):
         return "on_demand_buffered/lock_free"
     return "merge"
