@@ -22,6 +22,10 @@ from kernels.cpu.shuffle.source import row_at, row_length
 from kernels.cpu.shuffle.writing import copy_down, copy_down_varied, copy_exact
 from kernels.registry import device
 
+AHEAD, FAR_BYTES = 12, 3 << 19
+"""Where all slotted buffers of a thread have more bytes, the place of the tuple so many ahead is
+prefetched.  A batch's partitions must be readable so far past its end."""
+
 
 @device
 def deliver(
@@ -147,10 +151,15 @@ def collect_slotted(ctx: int, thread: int, batch: int, selected: int, count: int
     rows, targets = get(batch, BATCH.rows), get(batch, BATCH.targets)
     hashes, now = get(batch, BATCH.hashes), get(batch, BATCH.arrived_ns)
     top = BUFFER_EXCESS + get(ctx, CTX.buffer_data)
+    last = get(ctx, CTX.partitions) - 1
+    far = room * last > FAR_BYTES
     for j in range(count):
         i = j if selected == 0 else mem.load_u32(selected + 4 * j) + 0
         p = mem.load_u32(targets + 4 * i) + 0
         k = mem.load_u32(fill + 4 * p) + 0
+        if far:
+            q = min(last, mem.load_u32(targets + 4 * (i + AHEAD)) + 0)
+            mem.prefetch_to_write(buffers + room * q + top - width * mem.load_u32(fill + 4 * q) - 1)
         end = buffers + room * p + top
         copy_down(end - width * k, rows + width * (i + 1), width)
         mem.store_u32(end + 4 * k, mem.load_u32(hashes + 4 * i))
