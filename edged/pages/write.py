@@ -6,8 +6,12 @@ Invariants
    rows are cut into batches, nor on the workers.  (The header also names the beat and its time.)
 2. A page is sealed when the next row does not fit, or on flush; a dense page also at the end of
    the beat when no further row can fit.  Pages are returned in (partition, seq) order.
-3. A row is copied once, into its open page.  A partition's buffer is allocated with its first row
-   and reused for its next page.
+3. A row is copied once, into its open page, and again when the page grows: its buffer starts at
+   the size class of its first rows (ROOM_BYTES_MIN, times ROOM_FACTOR and so on, at most the
+   page's capacity) and moves to a larger class when it is full.  Growth changes no byte of a page.
+   A full page's buffer serves the partition's next page; `seal` releases the buffers of pages
+   without rows.  So a partition with rows takes at most ROOM_BYTES_MIN, or ROOM_FACTOR times the
+   largest contents of its pages since the last flush; at most POOL_BYTES_MAX a class is pooled.
 4. A row that alone needs more than 16 MiB is not written; `rows_too_large` counts it.  A row that
    only exceeds the stream's capacity gets a page with a larger capacity (whole KiB).
 
@@ -42,6 +46,7 @@ from edged.pages.format import (
     tuple_layout,
 )
 from edged.pages.header import HEADER_BYTES
+from edged.pages.room import BufferPool, room_class
 from edged.pages.seal import seal_page
 from kernels.cpu import pages as kernels
 from kernels.cpu.pages import PAGE, SHAPE
@@ -103,13 +108,15 @@ class PageWriter:
         self.pages_sealed = self.bytes_raw = self.bytes_stored = 0
         self._dense = stream.schema.fixed_width
         self._places, self._shape = _shape_of(stream)
+        self._row_bytes = stride_bytes(stream.schema, stream.weighted)
         self._state = np.zeros((stream.partitions, len(PAGE)), np.int64)
         self._state[:, PAGE.time_min] = _TIME_MIN_NONE
         self._state[:, PAGE.time_max] = _TIME_MAX_NONE
-        self._state[:, PAGE.capacity] = stream.capacity
+        self._capacity = np.full(stream.partitions, stream.capacity, np.int64)
         self._seq = np.ones(stream.partitions, np.int64)
         self._too_large = np.zeros(stream.partitions, np.int64)
         self._buffers: dict[int, npt.NDArray[np.uint8]] = {}
+        self._pool = BufferPool()
         self._scratch = Scratch()
         self._full: list[WrittenPage] = []
 
@@ -138,12 +145,14 @@ class PageWriter:
         ready = tuples > 0
         if not flush:
             used = HEADER_BYTES + (tuples + 1) * self._shape[SHAPE.stride]
-            ready &= self._dense & (used > self._state[:, PAGE.capacity])
+            ready &= self._dense & (used > self._capacity)
         calls = [partial(self._seal, beat, int(p)) for p in np.flatnonzero(ready)]
         if calls and int(self._used_bytes()[ready].sum()) >= PARALLEL_BYTES:
             self._full += beat.workers.run(calls)
         else:
             self._full += [call() for call in calls]
+        for p in np.flatnonzero((tuples == 0) & (self._state[:, PAGE.buffer] != 0)):
+            self._release(int(p))
         sealed, self._full = self._full, []
         sealed.sort(key=lambda page: (page.partition, page.seq))
         self.bytes_raw += sum(page.raw_bytes for page in sealed)
@@ -156,17 +165,19 @@ class PageWriter:
         return int(self._state[:, PAGE.tuples].sum())
 
     def open_bytes(self) -> int:
-        """Memory of the open pages' buffers in bytes."""
-        return sum(b.nbytes for b in self._buffers.values())
+        """Memory of the open pages' buffers in bytes, pooled ones included."""
+        return sum(b.nbytes for b in self._buffers.values()) + self._pool.held_bytes()
 
     def save(self) -> State:
         """Open pages and sequence numbers, as copies.  Call it between beats, after `seal`."""
         used = [
             self._page(int(p))[HEADER_BYTES:] for p in np.flatnonzero(self._state[:, PAGE.tuples])
         ]
+        state = self._state.copy()
+        state[:, PAGE.capacity] = self._capacity
         return {
             "seq": self._seq.copy(),
-            "state": self._state[:, _SAVED].copy(),
+            "state": state[:, _SAVED],
             "bytes": np.concatenate([*used, np.empty(0, np.uint8)]),
         }
 
@@ -177,10 +188,12 @@ class PageWriter:
         self._seq[:] = state["seq"]
         self._state[:] = 0
         self._state[:, _SAVED] = state["state"]
+        self._capacity[:] = self._state[:, PAGE.capacity]
+        used = self._used_bytes()
         at = 0
         for p in np.flatnonzero(self._state[:, PAGE.tuples]):
             page = self._state[p]
-            buffer = self._open(int(p), int(page[PAGE.capacity]))
+            buffer = self._open(int(p), int(used[p]))
             slots = int(page[PAGE.tuples] * self._shape[SHAPE.stride])
             data = int(page[PAGE.data])
             saved = state["bytes"][at : at + slots + data]
@@ -193,6 +206,9 @@ class PageWriter:
         self._state[:, PAGE.tuples] = self._state[:, PAGE.data] = 0
         self._state[:, PAGE.time_min] = _TIME_MIN_NONE
         self._state[:, PAGE.time_max] = _TIME_MAX_NONE
+        for partition in list(self._buffers):
+            self._release(partition)
+        self._capacity[:] = self.stream.capacity
         for partition, seq in last.items():
             self._seq[partition] = max(self._seq[partition], seq + 1)
 
@@ -228,7 +244,8 @@ class PageWriter:
     def _allocate_buffers(self, rows: _Rows) -> None:
         missing = (rows.edges[1:] > rows.edges[:-1]) & (self._state[:, PAGE.buffer] == 0)
         for p in np.flatnonzero(missing):
-            self._open(int(p), self.stream.capacity)
+            count = int(rows.edges[p + 1] - rows.edges[p])
+            self._open(int(p), HEADER_BYTES + count * self._row_bytes)
 
     def _ranges(self, rows: _Rows, workers: Workers) -> Sequence[tuple[int, int]]:
         """Ranges of partitions with about equal rows, one per worker."""
@@ -255,21 +272,44 @@ class PageWriter:
                 )  # fmt: skip
             if first == last:
                 return sealed
-            if self._state[first, PAGE.tuples]:
+            page = self._state[first]
+            stride = int(self._shape[SHAPE.stride])
+            used = HEADER_BYTES + int(page[PAGE.tuples]) * stride + int(page[PAGE.data])
+            more = stride if self._dense else int(page[PAGE.need]) - HEADER_BYTES
+            if used + more <= self._capacity[first]:
+                self._grow(first, used + more)
+            elif page[PAGE.tuples]:
                 sealed.append(self._seal(beat, first))
-            elif int(self._state[first, PAGE.need]) > CAPACITY_MAX:
+            elif HEADER_BYTES + more > CAPACITY_MAX:
                 self._too_large[first] += 1
                 rows.cursor[first] += 1
             else:
-                self._open(first, -(-int(self._state[first, PAGE.need]) // 1024) * 1024)
+                self._capacity[first] = -(-(HEADER_BYTES + more) // 1024) * 1024
+                self._open(first, HEADER_BYTES + more)
 
-    def _open(self, partition: int, capacity: int) -> npt.NDArray[np.uint8]:
-        """A buffer of `capacity` bytes for the partition's empty page."""
-        buffer = np.empty(capacity, np.uint8)
+    def _open(self, partition: int, need: int) -> npt.NDArray[np.uint8]:
+        """A buffer for the partition's page that holds `need` bytes or is as large as may be."""
+        room = room_class(need, int(self._capacity[partition]))
+        buffer = self._pool.take(room)
         self._buffers[partition] = buffer
         self._state[partition, PAGE.buffer] = address(buffer)
-        self._state[partition, PAGE.capacity] = capacity
+        self._state[partition, PAGE.capacity] = room
         return buffer
+
+    def _grow(self, partition: int, need: int) -> None:
+        """Move the partition's open page to a buffer that holds `need` bytes."""
+        page, old = self._state[partition], self._buffers[partition]
+        slots = HEADER_BYTES + int(page[PAGE.tuples] * self._shape[SHAPE.stride])
+        data = int(page[PAGE.data])
+        new = self._open(partition, need)
+        new[HEADER_BYTES:slots] = old[HEADER_BYTES:slots]
+        new[new.size - data :] = old[old.size - data :]
+        self._pool.give(old)
+
+    def _release(self, partition: int) -> None:
+        """Hand back the buffer of a page without rows."""
+        self._pool.give(self._buffers.pop(partition))
+        self._state[partition, PAGE.buffer] = self._state[partition, PAGE.capacity] = 0
 
     def _used_bytes(self) -> npt.NDArray[np.int64]:
         stride = self._shape[SHAPE.stride]
@@ -293,7 +333,7 @@ class PageWriter:
         seq = int(self._seq[partition])
         header = Header(
             layout=LAYOUT_DENSE if self._dense else LAYOUT_SLOTTED,
-            capacity=int(page[PAGE.capacity]), stored_bytes=0, raw_bytes=0,
+            capacity=int(self._capacity[partition]), stored_bytes=0, raw_bytes=0,
             tuples=int(page[PAGE.tuples]), stride=int(self._shape[SHAPE.stride]), checksum=0,
             epoch=stream.epoch, seq=seq, beat=beat.number, partition=partition,
             version=stream.version, time_min_us=int(page[PAGE.time_min]),
@@ -306,8 +346,9 @@ class PageWriter:
         self._seq[partition] += 1
         page[PAGE.tuples] = page[PAGE.data] = 0
         page[PAGE.time_min], page[PAGE.time_max] = _TIME_MIN_NONE, _TIME_MAX_NONE
-        if page[PAGE.capacity] != stream.capacity:
-            self._open(partition, stream.capacity)
+        if self._capacity[partition] != stream.capacity:
+            self._capacity[partition] = stream.capacity
+            self._open(partition, HEADER_BYTES)
         return WrittenPage(partition, seq, data, raw.size)
 
 
