@@ -17,8 +17,10 @@
     │   ├── StoreFailed         a write or fsync failed; nothing is acked afterwards
     │   ├── StoreFull           (in edged.store) no room for a record; nothing was written
     │   ├── StoreBusy           another daemon holds the store                              exit 73
+    │   ├── StoreFormatUnknown  another version wrote it                                    exit 78
     │   └── StoreCorrupt        damage that a start cannot get past
     ├── CentralError            the collector or the landing cannot continue       exit 75
+    │   └── LandingFormatUnknown  another version wrote it                                  exit 78
     └── KernelError             a kernel refused its input (capacity, limits)               exit 70
 
 Messages say what was wrong, where, and what to do.  Exit codes are those of sysexits.h.  `check`
@@ -129,6 +131,12 @@ class StoreBusy(StoreError):
     exit_code = 73
 
 
+class StoreFormatUnknown(StoreError):
+    """The store has a format that this version neither reads nor migrates; a retry cannot help."""
+
+    exit_code = 78
+
+
 class StoreCorrupt(StoreError):
     """The store is damaged in a way that a start cannot get past."""
 
@@ -137,6 +145,12 @@ class CentralError(EdgedError):
     """The collector, the landing or the aggregation cannot continue."""
 
     exit_code = 75
+
+
+class LandingFormatUnknown(CentralError):
+    """The landing has a format that this version does not read; a retry cannot help."""
+
+    exit_code = 78
 
 
 class KernelError(EdgedError):

@@ -18,7 +18,7 @@ from typing import Any
 from edged import __version__
 from edged.central.tables import replace_file
 from edged.documents import checked_json
-from edged.errors import CentralError
+from edged.errors import LandingFormatUnknown
 
 FORMAT = 1
 """The format that this version writes."""
@@ -27,13 +27,13 @@ NAME = "format"
 
 
 def require(landing: str | Path) -> int:
-    """The landing's format.  Raises CentralError for one that this version does not read."""
+    """The landing's format.  Raises LandingFormatUnknown for one that this version cannot read."""
     found = _read(landing)[0]
     number = found.get("format", 1)
     if number in READABLE:
         return int(number)
     by = f", written by edged {found['edged']}" if "edged" in found else ""
-    raise CentralError(
+    raise LandingFormatUnknown(
         f"{Path(landing) / NAME}: the landing has format {number}{by}; this edged {__version__} "
         f"reads formats {READABLE[0]} to {READABLE[-1]}.  Nothing was changed: install the edged "
         "that wrote it, or a later one, or give this version another directory"
@@ -42,7 +42,7 @@ def require(landing: str | Path) -> int:
 
 def create(landing: str | Path, fresh: bool) -> int:
     """The format of a landing that a collector opens; a `fresh` one gets this version's, durably,
-    and a damaged line is written again.  Raises CentralError as `require` does."""
+    and a damaged line is written again.  Raises LandingFormatUnknown as `require` does."""
     number = require(landing)
     if fresh and not (Path(landing) / NAME).exists():
         number = FORMAT

@@ -22,7 +22,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from edged import __version__
-from edged.errors import StoreCorrupt, StoreError
+from edged.errors import StoreCorrupt, StoreFormatUnknown
 from edged.platform.disk import Disk, replace_file
 
 FORMAT, FORMAT_MIN = 2, 1
@@ -57,12 +57,12 @@ def write_identity(disk: Disk, path: str, epoch: int, version: int) -> None:
 
 
 def read_identity(disk: Disk, path: str) -> int:
-    """The epoch.  Raises StoreError for a format that this version neither reads nor migrates."""
+    """The epoch.  Raises StoreFormatUnknown for a format that is neither read nor migrated."""
     document = _read(disk, path)
     version, epoch = document["format"], document["epoch"]
     of = [v for v in (version, *READABLE) if document.get("crc") == _crc(v, epoch)]
     if version not in READABLE and of in ([], [version]):
-        raise StoreError(f"{path}: {_refusal(document)}")
+        raise StoreFormatUnknown(f"{path}: {_refusal(document)}")
     if version not in of:
         raise StoreCorrupt(f"{path}: damaged; see docs/store.md, 'When the store is damaged'")
     return int(epoch, 16)

@@ -346,8 +346,9 @@ def test_an_unknown_format_is_refused_and_nothing_is_touched(tmp_path):
     before = {p: (p.stat().st_mtime_ns, p.read_bytes()) for p in files(tmp_path)}
     with pytest.raises(
         StoreError, match=f"has format {FORMAT + 1}, .* reads formats 1 to {FORMAT}"
-    ):
+    ) as refused:
         open_store(tmp_path)
+    assert refused.value.exit_code == 78, "the unit does not try again"
     assert {p: (p.stat().st_mtime_ns, p.read_bytes()) for p in files(tmp_path)} == before
 
 
