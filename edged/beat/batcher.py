@@ -31,7 +31,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from statistics import median_low
 
 from edged.beat.sliding_quantile import SlidingQuantile
 
@@ -85,9 +84,6 @@ class Batcher:
         """Expected time from sealed pages to durable ones."""
         self._commit_peak_us = 0.0
         self.row_us = 0.0
-        """Expected cost of a row.  It follows the median of three beats: a single slow beat would
-        otherwise cut those that drain its backlog into small pieces."""
-        self._row_costs: list[float] = []
         self._wait_share, self._planned_us, self._not_before_us = 1.0, 0.0, 0
 
     def promise(self, latency_us: int, ack_within_us: int) -> None:
@@ -108,8 +104,7 @@ class Batcher:
         self.race_us = max(float(spent), 0.9 * self.race_us + 0.1 * spent)
         significant = min(LEARN_ROWS, (self.rows_max() + 1) // 2)
         if beat.rows >= significant or (beat.rows and beat.race_us >= RACE_US_MAX // 4):
-            self._row_costs = [*self._row_costs[-2:], beat.race_us / beat.rows]
-            cost = median_low(self._row_costs)
+            cost = beat.race_us / beat.rows
             self.row_us = cost if self.row_us == 0.0 else 0.8 * self.row_us + 0.2 * cost
         if beat.fill >= FILL_HIGH:
             self.fill_us = self.fill_us / 2 if self.fill_us > FILL_US_MIN else 0.0

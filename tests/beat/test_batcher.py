@@ -241,20 +241,3 @@ def test_the_margin_never_exceeds_a_share_of_the_latency():
     assert batcher.margin_us == SECOND // 4 + SECOND // 100
     batcher.promise(50_000, 50_000)
     assert batcher.margin_us == 50_000 // 4 + 1_000
-
-
-def test_a_slow_beat_leaves_the_limit_of_rows_and_two_of_them_do_not():
-    batcher = Batcher(50_000, 50_000)
-    usual = BeatCosts(rows=100_000, ingest_us=0, race_us=5_000, fill=0.0)
-    slow = BeatCosts(rows=100_000, ingest_us=0, race_us=150_000, fill=0.0)
-    for _ in range(5):
-        batcher.learn(usual)
-    limit = batcher.rows_max()
-    for _ in range(3):
-        batcher.learn(slow)
-        assert batcher.rows_max() == limit
-        batcher.learn(usual)
-        batcher.learn(usual)
-    batcher.learn(slow)
-    batcher.learn(slow)
-    assert batcher.rows_max() < limit / 2
