@@ -2,10 +2,11 @@
 checksummed.
 
 A sample decides whether compression is tried: the entropy of SAMPLE_BYTES bytes in SAMPLE_PIECES
-pieces spread over the body, in bits per byte.  Above ENTROPY_BITS_MAX the body is stored raw.
-Otherwise it is compressed (a large one only if a PROBE_BYTES piece from its middle shrinks), and
-the result is used if it is smaller by a tenth.  All of this depends on the body alone, so equal
-rows give equal pages.  The compressor is the lz4 package: Arrow's `lz4_raw`, which the reader uses,
+pieces spread over the body, in bits per byte.  Above a threshold (ENTROPY_BITS_MAX, or the
+stream's) the body is stored raw.  Otherwise it is compressed (a large one only if a PROBE_BYTES
+piece from its middle shrinks), and the result is used if it is smaller by a tenth.  All of this
+depends on the body and the threshold alone, so equal rows give equal pages.
+The compressor is the lz4 package: Arrow's `lz4_raw`, which the reader uses,
 finds only the shortest matches in rows that repeat at a fixed distance.
 """
 
@@ -34,14 +35,20 @@ COMPRESSED_SHARE_MAX = 0.9
 _CHECKSUM = slice(CHECKSUM_AT, CHECKSUM_AT + 4)
 
 
-def seal_page(header: Header, page: npt.NDArray[np.uint8], *, compress: bool = True) -> bytes:
+def seal_page(
+    header: Header,
+    page: npt.NDArray[np.uint8],
+    *,
+    compress: bool = True,
+    entropy_bits_max: float = ENTROPY_BITS_MAX,
+) -> bytes:
     """The stored bytes of a page.
 
     `page` is its uncompressed bytes, trimmed; the first 224 are overwritten by the header.
     `header`'s sizes, checksum and compression flag are filled in.
     """
     size = page.size
-    body = _compressed(page[HEADER_BYTES:]) if compress else None
+    body = _compressed(page[HEADER_BYTES:], entropy_bits_max) if compress else None
     if body is not None:
         flags, stored = header.flags | FLAG_LZ4, HEADER_BYTES + len(body)
         header = replace(header, raw_bytes=size, stored_bytes=stored, checksum=0, flags=flags)
@@ -65,8 +72,8 @@ def sampled_entropy_bits(body: npt.NDArray[np.uint8]) -> float:
     return float(-(shares * np.log2(shares)).sum())
 
 
-def _compressed(body: npt.NDArray[np.uint8]) -> bytes | None:
-    if body.size < COMPRESS_BYTES_MIN or sampled_entropy_bits(body) > ENTROPY_BITS_MAX:
+def _compressed(body: npt.NDArray[np.uint8], entropy_bits_max: float) -> bytes | None:
+    if body.size < COMPRESS_BYTES_MIN or sampled_entropy_bits(body) > entropy_bits_max:
         return None
     if body.size >= 8 * PROBE_BYTES:
         middle = body.size // 2

@@ -47,7 +47,7 @@ from edged.pages.format import (
 )
 from edged.pages.header import HEADER_BYTES
 from edged.pages.room import BufferPool, room_class
-from edged.pages.seal import seal_page
+from edged.pages.seal import ENTROPY_BITS_MAX, seal_page
 from kernels.cpu import pages as kernels
 from kernels.cpu.pages import PAGE, SHAPE
 
@@ -74,6 +74,8 @@ class PageStream:
     partition_by: tuple[str, ...] = ()
     capacity: int = CAPACITY_DEFAULT
     weighted: bool = False
+    entropy_bits_max: float = ENTROPY_BITS_MAX
+    """Entropy of a page's sample, in bits per byte, above which the page is stored raw."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,7 +344,7 @@ class PageWriter:
             stream=stream.stream,
         )  # fmt: skip
         raw = self._page(partition)
-        data = seal_page(header, raw)
+        data = seal_page(header, raw, entropy_bits_max=stream.entropy_bits_max)
         self._seq[partition] += 1
         page[PAGE.tuples] = page[PAGE.data] = 0
         page[PAGE.time_min], page[PAGE.time_max] = _TIME_MIN_NONE, _TIME_MAX_NONE

@@ -8,6 +8,7 @@
     partitions = 4              # default 1
     partition_by = ["turbine"]  # default: none; all rows are in partition 0 then
     page = "1MiB"               # capacity, 4KiB..16MiB; default 1MiB
+    entropy_max = 7.0           # bits per byte, 0..8: above it a page is not compressed
 
 The format is defined in `edged.pages.format`; `edged.pages.write` writes it.
 """
@@ -34,6 +35,7 @@ from edged.pages.format import (
     PAGE_COLUMNS_MAX,
 )
 from edged.pages.header import HEADER_BYTES
+from edged.pages.seal import ENTROPY_BITS_MAX
 from edged.pages.sealed import PageKey, SealedPage
 from edged.pages.write import PageStream, PageWriter, stride_bytes
 from edged.sinks.base import Flush, Sink, SinkContext, SinkPlan, sink
@@ -99,7 +101,7 @@ class PagesSink(Sink):
 class PagesPlan(SinkPlan):
     """A checked `pages` sink."""
 
-    keys = frozenset({"stream", "version", "partitions", "partition_by", "page"})
+    keys = frozenset({"stream", "version", "partitions", "partition_by", "page", "entropy_max"})
 
     id: str
     input: Link
@@ -108,6 +110,7 @@ class PagesPlan(SinkPlan):
     partitions: int
     partition_by: tuple[str, ...]
     capacity: int
+    entropy_max: float
 
     @classmethod
     def parse(cls, path: str, id: str, document: Mapping[str, Any], input: Link) -> PagesPlan:
@@ -127,10 +130,14 @@ class PagesPlan(SinkPlan):
         if partitions > 1 and not document.get("partition_by"):
             wrong.note(f"{path}.partitions", "rows have no partition columns", "set partition_by")
         capacity = wrong.attempt(lambda: _capacity(path, document, input.schema), 0)
+        entropy = wrong.attempt(
+            lambda: doc.number(path, document, "entropy_max", ENTROPY_BITS_MAX, least=0, most=8),
+            ENTROPY_BITS_MAX,
+        )
         if (columns := len(input.schema)) > PAGE_COLUMNS_MAX:
             wrong.note(f"{path}.input", f"has {columns} columns", f"at most {PAGE_COLUMNS_MAX}")
         wrong.settle()
-        return cls(id, input, stream, version, partitions, partition_by, capacity)
+        return cls(id, input, stream, version, partitions, partition_by, capacity, float(entropy))
 
     def build(self, context: SinkContext) -> PagesSink:
         """The running sink."""
@@ -138,7 +145,7 @@ class PagesPlan(SinkPlan):
             PageStream(
                 context.device, context.epoch, self.stream, self.stream_version,
                 self.input.schema, self.input.time, self.partitions, self.partition_by,
-                self.capacity,
+                self.capacity, entropy_bits_max=self.entropy_max,
             )
         )  # fmt: skip
 
@@ -159,11 +166,13 @@ class PagesPlan(SinkPlan):
         ]
 
     def signature(self) -> str:
-        """Everything that open pages and sequence numbers depend on."""
+        """Everything that pages and sequence numbers depend on."""
         facts = [
             self.kind, self.version, self.stream, self.stream_version, self.partitions,
             self.partition_by, self.capacity, self.input.time, self.input.schema.to_json(),
         ]  # fmt: skip
+        if self.entropy_max != ENTROPY_BITS_MAX:
+            facts.append(self.entropy_max)
         return hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
 
     def schemas(self) -> Sequence[tuple[str, int, str]]:

@@ -169,3 +169,17 @@ def test_a_row_must_fit_the_page():
     wide = Schema.of([shapes.TIME, *(Field(f"c{i}", FLOAT32) for i in range(1200))])
     with pytest.raises(JobError, match="does not hold one row"):
         plan(wide, page="4KiB")
+
+
+def test_pages_above_the_entropy_threshold_are_stored_raw():
+    rows = [batch(SLOTTED, 5_000)]
+    raw = run(running(SLOTTED, entropy_max=0), rows, flush_every=1)
+    small = run(running(SLOTTED, entropy_max=8), rows, flush_every=1)
+    assert [parse_header(p.data).compressed for p in raw + small] == [False, True]
+    assert read_page(raw[0].data, SLOTTED) == read_page(small[0].data, SLOTTED)
+
+
+@pytest.mark.parametrize("value", [-0.1, 8.1, "7", True])
+def test_an_entropy_threshold_is_bits_per_byte(value):
+    with pytest.raises(JobError, match="entropy_max"):
+        plan(entropy_max=value)
