@@ -72,15 +72,16 @@ class SnapshotSchedule:
         Only a snapshot retires log. The distance in log bytes is therefore at most a quarter of the
         store's capacity, and at most a sixteenth where the record after this one might find no
         room: a beat that waits for room lets no snapshot pass. A segment that a record did not fit
-        holds less log than it takes space.
+        holds less log than it takes space, so that there a second segment is enough.
         """
         logged = self._store.log_bytes_since_snapshot + size
-        share = 16 if self._store.is_crowded(size) else 4
-        every_bytes = min(self._every_bytes, self._store.capacity // share)
+        crowded = self._store.is_crowded(size)
+        every_bytes = min(self._every_bytes, self._store.capacity // (16 if crowded else 4))
+        enough = 0 if crowded and self._store.log_segments > 1 else every_bytes
         given_up = self._snapshots.given_up
         if given_up != self._given_up:
             self._given_up, self._not_before = given_up, logged + every_bytes // 4
-        if self._snapshots.under_way or logged < max(every_bytes, self._not_before):
+        if self._snapshots.under_way or logged < max(enough, self._not_before):
             return False
         self._not_before = 0
         return True

@@ -1,6 +1,7 @@
 """The directory of snapshots: the existing files, the newest, and a spare file for the next one.
 
-The newest is kept, and the one before it while the log still leads on from there.  One retired file
+The newest is kept, and the one before it while the log still leads on from there and the store has
+room.  One retired file
 stays as a spare that the next snapshot overwrites, which costs much less than a new file (see
 `edged.store.log`).
 """
@@ -136,8 +137,12 @@ class SnapshotFiles:
         if barrier:
             self._disk.sync_directory(self._directory)
 
-    def drop_spare(self) -> None:
-        """Delete the spare file to free its space."""
+    def make_room(self) -> None:
+        """Delete the spare file, and the snapshots before `beat`, which only a start would read that
+        finds the newest damaged."""
+        for beat in [beat for beat in self._sizes if beat < self.beat]:
+            self._disk.unlink(snapshots.path_of(self._directory, beat))
+            del self._sizes[beat]
         if self._spare_bytes:
             self._disk.unlink(self._spare)
             self._spare_bytes = 0

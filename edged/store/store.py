@@ -271,7 +271,7 @@ class Store:
             except StoreFull:
                 self._waiting.retire(move=False)
                 self._log.drop_spares()
-                self._snapshots.drop_spare()
+                self._snapshots.make_room()
                 segment, entry = self._append(encoded, sync)
         self.log_bytes_since_snapshot += encoded.length
         return self._index.add(segment, entry.pages, at_us)
@@ -458,6 +458,11 @@ class Store:
         """Whether the second of two records of `size` bytes, and a snapshot, may find no room."""
         more = 2 * max(self._segment_bytes, 2 * ALIGN + size) + self._snapshots.next_bytes
         return self.bytes_used + more > self.capacity
+
+    @property
+    def log_segments(self) -> int:
+        """Segments of the log."""
+        return len(self._log.segments)
 
     @property
     def backlog_bytes(self) -> int:

@@ -168,7 +168,7 @@ def test_rows_that_are_set_aside_wait_for_room_too(tmp_path, monkeypatch):
 
 def test_on_a_small_disk_a_snapshot_is_due_before_the_log_fills_it():
     class Small:
-        log_bytes_since_snapshot, capacity, crowded = 0, 24 << 20, False
+        log_bytes_since_snapshot, capacity, crowded, log_segments = 0, 24 << 20, False, 1
 
         @classmethod
         def is_crowded(cls, size):
@@ -184,6 +184,8 @@ def test_on_a_small_disk_a_snapshot_is_due_before_the_log_fills_it():
     assert not pace.due(500 << 20) and pace.due(512 << 20)
     Small.capacity, Small.crowded = 24 << 20, True
     assert not pace.due(1 << 20) and pace.due(2 << 20), "the next record might find no room"
+    Small.log_segments = 2
+    assert pace.due(1 << 10), "a snapshot retires a whole segment"
 
 
 def test_the_gate_counts_the_time_in_which_anything_waits_and_publishes_both_ends():
