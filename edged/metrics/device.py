@@ -151,6 +151,7 @@ JOBS = table(
     counter("edged_sink_rows_total", "Rows written by a sink.", *_SINK),
     gauge("edged_sink_open_rows", "Rows of a sink in pages that are not sealed yet.", *_SINK),
     counter("edged_sink_pages_total", "Pages sealed by a sink.", *_SINK),
+    counter("edged_sink_pages_compressed_total", "Pages of a sink that are compressed.", *_SINK),
     counter("edged_sink_page_bytes_total", "Bytes of sealed pages.", *_SINK),
     counter("edged_sink_page_raw_bytes_total", "Bytes of sealed pages before compression.", *_SINK),
 )

@@ -1,13 +1,13 @@
 """Sealing: turns a finished page into its stored bytes: trimmed, compressed if that pays,
 checksummed.
 
-A sample decides whether compression is tried: the entropy of SAMPLE_BYTES bytes in SAMPLE_PIECES
-pieces spread over the body, in bits per byte.  Above a threshold (ENTROPY_BITS_MAX, or the
-stream's) the body is stored raw.  Otherwise it is compressed (a large one only if a PROBE_BYTES
-piece from its middle shrinks), and the result is used if it is smaller by a tenth.  All of this
-depends on the body and the threshold alone, so equal rows give equal pages.
-The compressor is the lz4 package: Arrow's `lz4_raw`, which the reader uses,
-finds only the shortest matches in rows that repeat at a fixed distance.
+A sample decides whether compression is tried: the entropy of 1 byte in 64, spread over the body, in
+bits per byte (`kernels.cpu.entropy`).  Above a threshold (ENTROPY_BITS_MAX, or the stream's) the
+body is stored raw.  Otherwise it is compressed (a large one only if a PROBE_BYTES piece from its
+middle shrinks), and the result is used if it is smaller by a tenth.  All of this depends on the
+body and the threshold alone, so equal rows give equal pages.  The compressor is the lz4 package:
+Arrow's `lz4_raw`, which the reader uses, finds only the shortest matches in rows that repeat at a
+fixed distance.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ import lz4.block
 import numpy as np
 import numpy.typing as npt
 
+from edged.data.columns import address
 from edged.pages.format import FLAG_LZ4, Header
 from edged.pages.header import CHECKSUM_AT, HEADER_BYTES, checksum
+from kernels.cpu.entropy import sampled_bits
 
-SAMPLE_BYTES, SAMPLE_PIECES = 4096, 16
 COMPRESS_BYTES_MIN = 256
 """Smaller bodies are stored raw."""
 PROBE_BYTES = 1 << 15
@@ -61,25 +62,18 @@ def seal_page(
     return bytes(whole)
 
 
-def sampled_entropy_bits(body: npt.NDArray[np.uint8]) -> float:
-    """Shannon entropy, in bits per byte (0..8), of a sample spread over `body`."""
-    if body.size > SAMPLE_BYTES:
-        piece = SAMPLE_BYTES // SAMPLE_PIECES
-        starts = np.linspace(0, body.size - piece, SAMPLE_PIECES).astype(np.int64)
-        body = body[(starts[:, None] + np.arange(piece)).ravel()]
-    counts = np.bincount(body, minlength=256)
-    shares = counts[counts > 0] / max(1, body.size)
-    return float(-(shares * np.log2(shares)).sum())
-
-
 def _compressed(body: npt.NDArray[np.uint8], entropy_bits_max: float) -> bytes | None:
-    if body.size < COMPRESS_BYTES_MIN or sampled_entropy_bits(body) > entropy_bits_max:
+    if body.size < COMPRESS_BYTES_MIN or _entropy_bits(body) > entropy_bits_max:
         return None
     if body.size >= 8 * PROBE_BYTES:
         middle = body.size // 2
         if _smaller(body[middle : middle + PROBE_BYTES]) is None:
             return None
     return _smaller(body)
+
+
+def _entropy_bits(body: npt.NDArray[np.uint8]) -> float:
+    return float(sampled_bits(address(body), body.size))
 
 
 def _smaller(body: npt.NDArray[np.uint8]) -> bytes | None:

@@ -107,7 +107,7 @@ class PageWriter:
     def __init__(self, stream: PageStream) -> None:
         self.stream = stream
         self.rows_written = self.rows_too_large = 0
-        self.pages_sealed = self.bytes_raw = self.bytes_stored = 0
+        self.pages_sealed = self.pages_compressed = self.bytes_raw = self.bytes_stored = 0
         self._dense = stream.schema.fixed_width
         self._places, self._shape = _shape_of(stream)
         self._row_bytes = stride_bytes(stream.schema, stream.weighted)
@@ -160,6 +160,7 @@ class PageWriter:
         self.bytes_raw += sum(page.raw_bytes for page in sealed)
         self.bytes_stored += sum(len(page.data) for page in sealed)
         self.pages_sealed += len(sealed)
+        self.pages_compressed += sum(len(page.data) < page.raw_bytes for page in sealed)
         return sealed
 
     def open_rows(self) -> int:

@@ -90,6 +90,7 @@ class PagesSink(Sink):
             "rows": w.rows_written,
             "rows_too_large": w.rows_too_large,
             "pages": w.pages_sealed,
+            "pages_compressed": w.pages_compressed,
             "page_bytes": w.bytes_stored,
             "page_bytes_raw": w.bytes_raw,
             "open_bytes": w.open_bytes(),

@@ -138,8 +138,8 @@ class SnapshotFiles:
             self._disk.sync_directory(self._directory)
 
     def make_room(self) -> None:
-        """Delete the spare file, and the snapshots before `beat`, which only a start would read that
-        finds the newest damaged."""
+        """Delete the spare file, and the snapshots before `beat`: only a start that finds the newest
+        damaged would read them."""
         for beat in [beat for beat in self._sizes if beat < self.beat]:
             self._disk.unlink(snapshots.path_of(self._directory, beat))
             del self._sizes[beat]

@@ -63,7 +63,7 @@ class NoSnapshots:
 def test_snapshots_come_before_a_small_store_is_full_of_half_empty_segments(
     tmp_path, filled, state
 ):
-    """Records fill a part of their segments; the state grows and shrinks about a third of the store."""
+    """Records fill a part of their segments; the state is about a third of the store."""
     with open_store(tmp_path, bytes_max=12 * SEGMENT) as store:
         schedule = SnapshotSchedule(store, NoSnapshots(), 1 << 30)
         size = int(SEGMENT * filled)
