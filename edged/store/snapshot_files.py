@@ -138,7 +138,7 @@ class SnapshotFiles:
             self._disk.sync_directory(self._directory)
 
     def make_room(self) -> None:
-        """Delete the spare file, and the snapshots before `beat`: only a start that finds the newest
+        """Delete the spare file, and the snapshots before `beat`: only a start that finds that one
         damaged would read them."""
         for beat in [beat for beat in self._sizes if beat < self.beat]:
             self._disk.unlink(snapshots.path_of(self._directory, beat))
