@@ -66,6 +66,9 @@ class Governor(Protocol):
     def race(self, forecast: Forecast) -> Steer:
         """A race is about to start."""
 
+    def commit(self, forecast: Forecast) -> None:
+        """A beat that only commits is about to start; `idle` follows it, too."""
+
     def ingested(self) -> None:
         """The ingest is complete; processing starts."""
 
@@ -82,6 +85,9 @@ class LeaveAlone:
     def race(self, forecast: Forecast) -> Steer:
         """Change nothing."""
         return self._steer
+
+    def commit(self, forecast: Forecast) -> None:
+        """Do nothing."""
 
     def ingested(self) -> None:
         """Do nothing."""

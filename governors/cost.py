@@ -31,7 +31,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -183,6 +183,21 @@ class CostModel:
         most = share * units if share < 1.0 else units + self._more(best, work, write_j, room_j)
         return RaceFit(best, share, bool(in_time), best.joules(share * units, write_j), most)
 
+    def commit_fit(
+        self, work: Work, dials: Sequence[Dial], write_j: float, write_us: float
+    ) -> RaceFit:
+        """The choice for a beat that only commits, on the CPU: the option with the least energy.
+
+        Such beats come every `work.commit_every_us`, which must not be 0.
+        """
+        cycles = max(cost.commit_cycles for cost in work.costs.values())
+        every_us = int(work.commit_every_us)
+        alone = replace(
+            work, units=work.units_per_s * every_us / 1e6, costs={"cpu": RaceCost(cycles, 0.0)},
+            latency_us=every_us,
+        )  # fmt: skip
+        return self.fit(self.options(alone, dials, write_us), alone, math.inf, math.inf, write_j)
+
     def overhead_j(self, work: Work) -> float:
         """Joules above idle of a beat besides its race: wakes, memory traffic, an upload, and the
         beats that only commit until the next race."""
@@ -272,8 +287,10 @@ class CostModel:
         period = np.where(period > 0, period, np.maximum(race, 1.0))
         busy = devices_us(options, rate, period)
         joules = raced_j + self._fixed_j(options, work, period, race, busy)
-        commit_j = np.array([self._commit_only_j(work.costs[w.device]) for w in options])
-        joules = joules + commits * commit_j
+        if work.commit_every_us:
+            commit_j = self.commit_fit(work, dials, write_j, write_us).joules
+            beside = np.array([self._beside_j(work.costs[w.device]) for w in options])
+            joules = joules + commits * (WAKES * self.tariff.wake_j + commit_j + beside)
         upload = np.where(
             work.upload_within_us > period, work.upload_within_us // period * period, period
         )

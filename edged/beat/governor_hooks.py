@@ -1,4 +1,4 @@
-"""The hooks between the heart and its governor: calls before and after each race, and the
+"""The hooks between the heart and its governor: calls before and after each beat, and the
 governor's settings for the batcher."""
 
 from __future__ import annotations
@@ -45,6 +45,10 @@ class GovernorHooks:
                 return steer.units_max
             self._event_loop.until(steer.not_before_us, partial(_released, steer, stop))
         return None
+
+    def before_commit(self, oldest_us: int, jobs: Sequence[JobRuntime]) -> None:
+        """Announce a beat that only commits input since `oldest_us`."""
+        self._governor.commit(self._forecast(oldest_us, jobs))
 
     def after_ingest(self) -> None:
         """The beat has ingested."""

@@ -287,6 +287,8 @@ class Heart:
             rows_max = self._governor.admitted(oldest, self._active, self._interrupted)
         if self._interrupted():
             return None  # input stays in the sources
+        if not race:
+            self._governor.before_commit(oldest, self._active())
         return BeatPlan(oldest, race, rows_max)
 
     def _note_rest(self, began_us: int) -> None:

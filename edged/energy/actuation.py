@@ -1,4 +1,4 @@
-"""Applies the decisions of the running policy before and after each race.
+"""Applies the decisions of the running policy before and after each beat.
 
 Clocks and sleeps go to the owned limits, waits and intake to the heart as a `Steer`, upload windows
 to the upload coalescer.  If a decision meets a limit that another process has changed, the policy
@@ -71,6 +71,10 @@ class Actuation:
                 self.steer.not_before_us = max(decision.not_before_us, at_us + HOLD_US_MIN)
         elif decision.units_max < math.inf:
             self.steer.units_max = max(1, int(decision.units_max))
+
+    def before_commit(self, observed: Observation) -> None:
+        """A beat that only commits is about to start."""
+        self._set(self._policies.running.commit(observed), observed.at_us)
 
     def after(self, observed: Observation, others_cores: float) -> None:
         """The race is over; `others_cores`: cores kept busy by other processes."""

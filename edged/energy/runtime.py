@@ -234,6 +234,16 @@ class EnergyGovernor:
         self.accounts.begin()
         return self._steer
 
+    def commit(self, forecast: Forecast) -> None:
+        """A beat that only commits is about to start."""
+        if self._light or not self.policies.sets:
+            return
+        self._forecast = forecast
+        try:
+            self.acting.before_commit(self._observe(forecast.at_us))
+        except Exception as problem:  # a hook never raises
+            self._fail(problem)
+
     def ingested(self) -> None:
         """The ingest is complete."""
         self.accounts.ingested(self._light)

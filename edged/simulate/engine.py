@@ -184,8 +184,14 @@ class Engine:
         if not race:
             self._unraced_us = oldest_us if self._unraced_us is None else self._unraced_us
             self._cut = False
+            decision = self._count_reason(self.policy.commit(self._observation(oldest_us)))
+            d.apply(decision)
             d.race(RaceCost(cost.commit_cycles, 0.0), 0)
             d.beside(cost.beside_cycles)
+            if decision.clocks:
+                after = self.policy.idle(self._observation(d.at_us))
+                d.apply(after)
+                self._upload(after)
             self.batcher.committed(COMMIT_US)
             return
         waiting = self._rows

@@ -170,7 +170,11 @@ class Policy(ABC):
 
     @abstractmethod
     def idle(self, observed: Observation) -> Decision:
-        """The race is over."""
+        """The race is over, or a beat that only commits."""
+
+    def commit(self, observed: Observation) -> Decision:
+        """A beat that only commits is about to start; of the decision, the clocks count."""
+        return Decision("no clock set for a commit")
 
     def forecast(self, observed: Observation) -> str:
         """One line for users: the outcome if nothing changes; may be empty."""

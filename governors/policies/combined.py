@@ -56,6 +56,12 @@ class Combined(Policy):
             {voice: p.race(observed) for voice, p in self.voices.items()}, observed
         )
 
+    def commit(self, observed: Observation) -> Decision:
+        """The merged decision before a beat that only commits."""
+        return self._combined(
+            {voice: p.commit(observed) for voice, p in self.voices.items()}, observed
+        )
+
     def idle(self, observed: Observation) -> Decision:
         """The merged decision after a race."""
         return self._combined(

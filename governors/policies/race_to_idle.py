@@ -6,7 +6,7 @@
 Before a race the cost model picks the option with the least energy among those that end in time,
 including the kernel's own governor.  For memory-bound work that is not the highest clock.  A clock
 is set only where it saves more than the writes cost, so the policy may set none.  After the beat
-the limits are restored.
+the limits are restored.  A beat that only commits gets a clock in the same way.
 
 Where the memory clock may be capped (a dial only if the configuration allows it), caps are among
 the options.  Lowering the maximum between beats slows other processes: it is opt-in, and skipped
@@ -57,6 +57,15 @@ class RaceToIdle(Policy):
         left_us = observed.deadline_us - observed.at_us
         fit = self.model.fit(options, observed.work, left_us, float("inf"), observed.write_j)
         return raced(observed, fit, options[0])
+
+    def commit(self, observed: Observation) -> Decision:
+        """Choose the option for a beat that only commits."""
+        work = observed.work
+        if not work.commit_every_us or observed.others_cores >= BUSY_CORES:
+            return super().commit(observed)
+        fit = self.model.commit_fit(work, observed.dials, observed.write_j, observed.write_us)
+        clocks = {name: ClockSetting(Act.PIN, hz) for name, hz in fit.option.clocks}
+        return Decision(f"a commit takes {1e3 * fit.joules:.2f} mJ", clocks)
 
     def idle(self, observed: Observation) -> Decision:
         """Release the clocks; plan wait, sleeps and uplink."""

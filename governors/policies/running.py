@@ -89,8 +89,13 @@ class Running:
         self._kernel.runs(observed, decision)
         return decision
 
+    def commit(self, observed: Observation) -> Decision:
+        """A beat that only commits is about to start; `idle` follows it."""
+        self.account.add(observed.at_us, observed.joules)
+        return self._inside(self.policy.commit(observed), observed)
+
     def idle(self, observed: Observation) -> Decision:
-        """The race is over."""
+        """The race is over, or a beat that only commits."""
         self.account.add(observed.at_us, observed.joules)
         self._kernel.after(observed.at_us, self._pinned_hz(observed))
         return self._inside(self.policy.idle(observed), observed)

@@ -27,6 +27,9 @@ class RecordingGovernor:
             self.steer.units_max, self.steer.not_before_us = None, 0
         return self.steer
 
+    def commit(self, forecast):
+        self.calls.append("commit")
+
     def ingested(self):
         self.calls.append("ingested")
 
@@ -46,6 +49,16 @@ def test_the_governor_is_called_before_and_after_every_race(tmp_path):
     assert calls.startswith("rii") and calls.replace("rii", "").strip("i") == ""
     assert sum(done.arrived for done in governor.done) == 6
     assert sum(done.taken for done in governor.done) == 6
+
+
+def test_the_governor_is_called_before_and_after_a_beat_that_only_commits(tmp_path):
+    governor = RecordingGovernor()
+    document = changed(copy_job(), promises={"latency": "1h", "ack_within": "50ms"})
+    with Loop(document, tmp_path / "store", governor=governor) as loop, loop.producer() as producer:
+        producer.send(batch([1]))
+        loop.until(lambda: producer.acked == 1, producer=producer)
+        assert governor.calls == ["commit", "ingested", "idle"]
+        assert [(d.arrived, d.taken) for d in governor.done] == [(1, 0)]
 
 
 def test_while_nothing_is_admitted_the_heart_sleeps_and_its_senders_wait(tmp_path):

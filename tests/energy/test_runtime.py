@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -314,6 +315,25 @@ def test_admitting_nothing_holds_the_beat_until_the_time_that_was_said(tmp_path)
         steer = b.side.race(b.forecast())
         assert steer.units_max == 0
         assert steer.not_before_us > b.clock.now, "never a busy loop"
+
+
+def test_a_beat_that_only_commits_has_a_clock_where_that_saves_joules(tmp_path):
+    with Bench(tmp_path, "race_to_idle") as b:
+
+        def pinned():
+            told = status.status(b.side, b.clock.now)["limits"]["cpu.policy0"]
+            return told["max_hz"] if told["min_hz"] == told["max_hz"] else None
+
+        for _ in range(20):
+            b.beat()
+        for _ in range(3):
+            b.clock.now += SECOND // 10
+            assert pinned() is None
+            b.side.commit(replace(b.forecast(), commit_every_us=SECOND // 20))
+            assert pinned() == 1_344_000_000
+            b.side.ingested()
+            b.side.idle(Done(100, 0))
+        assert pinned() is None and b.side.policies.problem == ""
 
 
 def test_a_calibration_of_this_board_prices_races_and_one_of_another_does_not(tmp_path, bench):
