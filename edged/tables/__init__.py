@@ -1,0 +1,1 @@
+"""Tables that change: weighted rows found by key, in state that may exceed memory."""

@@ -1,0 +1,148 @@
+"""The family of table states: one interface, one order of matches, a registry.
+
+A table state is a multiset of rows: each distinct row has a weight, the sum of the weights of all
+changes that named it.  An insert is a change of weight 1, a delete is one of weight -1, and an
+update is both.  Rows are found by the values of their key columns.  The state may exceed memory;
+its files lie in a directory of its own.
+
+Every member guarantees:
+
+1. Content.  A probe sees all changes that were applied before it.  Rows whose weights sum to 0 are
+   not found.  A null in a key equals nothing.
+2. Order.  Matches come by probing row, and for one probing row in the order of their values,
+   column by column: nulls first, numbers ascending (NaN last, -0.0 as 0.0), bytes as memcmp.  The
+   order does not depend on when or how files are merged, on the number of workers, or on a restart.
+3. Durability.  `save` returns a state that names the files which it needs.  After `sync` they are
+   durable.  A file is deleted by `keep` alone, so a state that was saved can be loaded until then.
+
+A member is one file that registers itself.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import ClassVar, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from edged.data.columns import Batch
+from edged.data.flow import State
+from edged.data.schema import Schema
+from edged.data.workers import Workers
+from edged.platform.disk import Disk
+from governors.registry import Registry
+
+Weights = npt.NDArray[np.int32]
+
+AUTO, ALWAYS, NEVER, SEED = COMPACTIONS = ("auto", "always", "never", "seed")
+"""When runs are merged: when probes have paid for it, at once, never, or until `probing_ends`."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableContext:
+    """What a state needs besides its columns."""
+
+    disk: Disk
+    directory: str
+    """The state's own directory; made where it is missing."""
+    workers: Workers
+    memory_bytes: int
+    """Most memory of the state: what is not written yet, directories of runs, and caches."""
+    compact: str = AUTO
+
+
+@dataclass(frozen=True, slots=True)
+class Matches:
+    """What a probe found.  Arrays and batch are valid until the next call."""
+
+    probe: npt.NDArray[np.int64]
+    """The probing row of each match, ascending."""
+    rows: Batch
+    """The matching rows, all columns of the table."""
+    weights: Weights
+    """Their weights, none of them 0."""
+
+
+class TableState(ABC):
+    """One table, or one side of a join without a window.  Not thread-safe."""
+
+    name: ClassVar[str]
+
+    def __init__(self, schema: Schema, key: tuple[str, ...], context: TableContext) -> None:
+        """An empty state of rows of `schema`, found by the columns `key`."""
+        self.schema, self.key, self.context = schema, key, context
+
+    @abstractmethod
+    def apply(self, rows: Batch, weights: Weights) -> None:
+        """Add changes.  Rows with a null in the key are kept out: nothing finds them.
+
+        Raises OverflowError where a row's weight leaves int32; the state is unchanged then.
+        """
+
+    @abstractmethod
+    def probe(self, keys: Batch) -> Matches:
+        """The rows whose key columns equal the columns of `keys`, in the order of `key`."""
+
+    @abstractmethod
+    def probing_ends(self) -> None:
+        """Say that probes have become rare: the opposite side of a join has its rows (Epsio,
+        "Using the asymmetry"). `seed` stops merging then; other rules ignore it."""
+
+    @abstractmethod
+    def work(self, budget_rows: int) -> bool:
+        """Merge at most about `budget_rows` rows more; returns whether a merge remains under way.
+
+        Called between beats and within them.  Without a call nothing is merged.
+        """
+
+    @abstractmethod
+    def save(self) -> State:
+        """The state as copies: what is in memory only, and `files`, the JSON text of the names,
+        sizes and checksums of the files it needs, as uint8."""
+
+    @abstractmethod
+    def load(self, state: State) -> None:
+        """Load what `save` returned.  Raises StoreCorrupt that names a missing or damaged file
+        and the rows that it takes along."""
+
+    @abstractmethod
+    def sync(self) -> None:
+        """Make the files of the last `save` durable.  May be called on another thread."""
+
+    @abstractmethod
+    def keep(self, states: Collection[State]) -> None:
+        """Delete the files that neither one of these saved states nor the running one needs."""
+
+    @abstractmethod
+    def memory_bytes(self) -> int:
+        """Bytes of memory that the state holds."""
+
+    @abstractmethod
+    def disk_bytes(self) -> int:
+        """Bytes of its files."""
+
+    @abstractmethod
+    def counters(self) -> Mapping[str, int | float]:
+        """Rows, runs, merged rows, bytes read and written, debt: figures for status and benches."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Release files and memory; files stay."""
+
+
+TABLES: Registry[type[TableState]] = Registry("edged.tables", "edged.tables", "table state")
+_State = TypeVar("_State", bound=type[TableState])
+
+
+def table_state(name: str) -> Callable[[_State], _State]:
+    """Class decorator: register a TableState under its name."""
+
+    def register(member: _State) -> _State:
+        TABLES.register(name, member, member.__module__)
+        member.name = name
+        return member
+
+    return register
