@@ -33,6 +33,12 @@ class Link:
     """Name of the event-time column (type timestamp, not nullable)."""
     disorder_us: int = 0
     """Largest distance of an on-time row's time below the largest earlier time."""
+    weight: str = ""
+    """Name of the weight column (type int32, not nullable); empty: each row has weight 1.
+
+    A row of weight n stands for n equal rows, and one of weight -n takes n of them back.  The
+    column is one of the schema's, so whatever moves rows moves their weights.
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from edged.data.schema import TIMESTAMP, TYPES, Field, Schema
+from edged.data.schema import INT32, TIMESTAMP, TYPES, DType, Field, Schema
 from edged.documents.faults import FaultCollector
 from edged.documents.reader import below, did_you_mean, table, text
 from edged.errors import JobError
@@ -60,12 +60,25 @@ def time_column(path: str, document: Mapping[str, Any], schema: Schema) -> str:
 
     Raises JobError.
     """
-    name = text(path, document, "time")
-    where = below(path, "time")
+    return _role(path, document, "time", TIMESTAMP, schema)
+
+
+def weight_column(path: str, document: Mapping[str, Any], schema: Schema) -> str:
+    """The name of the weight column, an int32 of `schema` that is not nullable; empty: none.
+
+    Raises JobError.
+    """
+    return _role(path, document, "weight", INT32, schema) if "weight" in document else ""
+
+
+def _role(path: str, document: Mapping[str, Any], key: str, dtype: DType, schema: Schema) -> str:
+    """The column that `key` names, which has the type `dtype` and no nulls."""
+    name = text(path, document, key)
+    where = below(path, key)
     if name not in schema:
         raise JobError(where, f"no column is called {name}", did_you_mean(name, schema.names))
     column = schema.field(name)
-    if column.dtype is not TIMESTAMP or column.nullable:
+    if column.dtype is not dtype or column.nullable:
         given = column.dtype.name + ("?" if column.nullable else "")
-        raise JobError(where, f"{name} is {given}", "the time column must be timestamp, not null")
+        raise JobError(where, f"{name} is {given}", f"the {key} column must be {dtype}, not null")
     return name

@@ -86,6 +86,7 @@ class Job:
         max_behind: Duration | None = None,
         silent_after: Duration | None = None,
         late: str | None = None,
+        weight: str | None = None,
     ) -> Rows:
         """A stream; `source` is a table as returned by `tcp(…)`."""
         table = {
@@ -98,6 +99,7 @@ class Job:
             "max_behind": max_behind,
             "silent_after": silent_after,
             "late": late,
+            "weight": weight,
         }
         self._add(self._streams, "streams", id, _given(table))
         return Rows(self, id)

@@ -171,6 +171,7 @@ def _stream(stream: StreamPlan) -> dict[str, Any]:
         "type": stream.source.kind,
         "does": stream.source.describe(),
         "time": stream.time,
+        "weight": stream.weight,
         "lateness_us": stream.lateness_us,
         "idle_after_us": stream.idle_after_us,
         "max_ahead_us": stream.max_ahead_us,
@@ -182,7 +183,8 @@ def _stream(stream: StreamPlan) -> dict[str, Any]:
 
 
 def _link(link: Link) -> dict[str, Any]:
-    return {"time": link.time, "disorder_us": link.disorder_us, "schema": _schema(link.schema)}
+    times = {"time": link.time, "disorder_us": link.disorder_us}
+    return {**times, "weight": link.weight, "schema": _schema(link.schema)}
 
 
 def _schema(schema: Schema) -> list[dict[str, Any]]:
@@ -214,7 +216,7 @@ def _columns(part: dict[str, Any]) -> list[str]:
     cells = [("column", "type", "Spark", "")]
     for row in part["schema"]:
         kind = row["type"] + ("?" if row["nullable"] else "")
-        mark = "event time" if row["name"] == part["time"] else ""
+        mark = {part["time"]: "event time", part["weight"]: "weight"}.get(row["name"], "")
         cells.append((row["name"], kind, row["spark"], mark))
     widths = [max(len(row[i]) for row in cells) for i in range(3)]
     return [

@@ -25,7 +25,7 @@ from typing import Any, TypeVar, cast
 
 from edged.data.flow import Link
 from edged.data.schema import Schema
-from edged.data.schema_document import columns, time_column
+from edged.data.schema_document import columns, time_column, weight_column
 from edged.documents import reader as doc
 from edged.documents.faults import FaultCollector, each
 from edged.errors import JobError
@@ -51,7 +51,7 @@ _PROMISE_KEYS = (
 )  # fmt: skip
 _STREAM_KEYS = (
     "source", "columns", "time", "lateness", "idle_after", "max_ahead", "max_behind",
-    "silent_after", "late",
+    "silent_after", "late", "weight",
 )  # fmt: skip
 
 _T = TypeVar("_T")
@@ -90,6 +90,8 @@ class StreamPlan:
     """Time without rows after which an alert is due; 0: it is learned (`edged.beat.silence`)."""
     max_behind_us: int = 3_600_000_000
     """How far behind a producer may be and still count (`edged.beat.laggards`)."""
+    weight: str = ""
+    """The weight column (`edged.data.flow.Link`); empty: none."""
 
 
 @dataclass(frozen=True)
@@ -296,9 +298,10 @@ class _JobReader:
             cast(SourcePlan, None),
             duration("silent_after", 0),
             duration("max_behind", "1h", 1),
+            wrong.attempt(lambda: weight_column(path, document, schema), "") if time else "",
         )
         if not wrong.faults:
-            self.links[name] = link = Link(schema, time, plan.lateness_us)
+            self.links[name] = link = Link(schema, time, plan.lateness_us, plan.weight)
             if plan.late == "dead_letter":
                 self.links[f"{name}.late"] = link
         source = plan.source

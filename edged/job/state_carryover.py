@@ -7,9 +7,9 @@ Parts are compared by id: `streams.power`, `operators.joined`, `sinks.curve`.
     id only in the old job               dropped: the state is deleted
     id only in the new job               new: starts empty
 
-A stream's signature is its columns and its time column: staged rows and the producers' sequence
-numbers carry over to any source, lateness and limits.  A part without state (no signature facts) is
-never refused: a filter's condition may change at any time.
+A stream's signature is its columns, its time column and its weight column: staged rows and the
+producers' sequence numbers carry over to any source, lateness and limits.  A part without state (no
+signature facts) is never refused: a filter's condition may change at any time.
 
 A new sink may not ship pages of a stream that another sink of the old job ships: its sequence
 numbers would begin again at 1, and the centre would take its pages for duplicates.
@@ -93,6 +93,9 @@ def _refusal(path: str, old: _Part, new: _Part, links: _Links) -> JobError | Non
         if old.time != new.time:
             problem = f"cannot change in a running job: was {old.time}, is {new.time}"
             return JobError(f"{path}.time", problem, advice)
+        if old.weight != new.weight:
+            problem = f"cannot change in a running job: {_weight_change(old.weight, new.weight)}"
+            return JobError(f"{path}.weight", problem, advice)
         return None
     if _stateless(old) or isinstance(old, StreamPlan) or isinstance(new, StreamPlan):
         return None
@@ -170,7 +173,14 @@ def _link_changes(name: str, old: Link, new: Link) -> list[str]:
         found.append(f"in its input {name}, {change}")
     if old.time != new.time:
         found.append(f"the time column of its input {name} was {old.time}, is {new.time}")
+    if old.weight != new.weight:
+        change = _weight_change(old.weight, new.weight)
+        found.append(f"the weight column of its input {name} {change}")
     return found
+
+
+def _weight_change(old: str, new: str) -> str:
+    return f"was {old or 'not there'}, is {new or 'gone'}"
 
 
 def _schema_change(old: Schema, new: Schema) -> str:

@@ -5,9 +5,9 @@
     input = "joined"
     where = "power_kw > 0"
 
-Stateless.  A batch of which every row passes is passed on without a copy.  A row whose evaluation
-is an error is dropped and counted as `rows_in_error`; the first error's event time and message are
-shown beside the count.
+Stateless.  Weights pass with their rows.  A batch of which every row passes is passed on without a
+copy.  A row whose evaluation is an error is dropped and counted as `rows_in_error`; the first
+error's event time and message are shown beside the count.
 """
 
 from __future__ import annotations

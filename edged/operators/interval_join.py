@@ -105,6 +105,9 @@ class IntervalJoinPlan(OperatorPlan):
     ) -> IntervalJoinPlan:
         """Check keys, bounds and columns against both inputs."""
         left, right = inputs
+        for side, link in zip(SIDES, inputs, strict=True):
+            if link.weight:
+                raise JobError(f"{path}.{side}", "has weights, which joins do not take yet")
         wrong, nothing = FaultCollector(), tuple[Output, ...]()
         none = dict[str, Any]()
         on = wrong.attempt(lambda: read_keys(path, document, left, right), ())

@@ -6,9 +6,10 @@
     columns = { mw = "power_kw / 1000", turbine = "turbine", time = "time" }
 
 The event-time column must be among the outputs unchanged: a bare reference to the input's, under
-any name.  Unchanged columns are not copied.  Stateless.  A row with an expression in error is
-dropped and counted as `rows_in_error`; the first error's event time and message are shown beside
-the count.
+any name.  The weight column of a weighted input passes unchanged, too: as a bare reference under
+any name, or else as a last column of its own name.  Unchanged columns are not copied.  Stateless.
+A row with an expression in error is dropped and counted as `rows_in_error`; the first error's event
+time and message are shown beside the count.
 """
 
 from __future__ import annotations
@@ -77,9 +78,15 @@ class MapPlan(OperatorPlan):
             )  # fmt: skip
         if not all(isinstance(name, str) and name for name in columns):
             raise JobError(f"{path}.columns", "an output column has no name")
-        projection = Projection.of(f"{path}.columns", columns, link.schema)
-        time = _time_column(f"{path}.columns", projection, link.time)
-        output = Link(projection.output, time, link.disorder_us)
+        at, weight = f"{path}.columns", ""
+        projection = Projection.of(at, columns, link.schema)
+        time = _time_column(at, projection, link.time)
+        if link.weight:
+            if link.weight not in projection.passed().values():
+                columns = _with_weight(at, columns, link.weight)
+                projection = Projection.of(at, columns, link.schema)
+            weight = _passed(projection, link.weight)
+        output = Link(projection.output, time, link.disorder_us, weight)
         texts = tuple((name, " ".join(sql.split())) for name, sql in columns.items())
         return cls(id, output, texts, projection)
 
@@ -107,10 +114,26 @@ class MapPlan(OperatorPlan):
 
 def _time_column(path: str, projection: Projection, time: str) -> str:
     """The output that is the input's event-time column, preferably the one of the same name."""
-    same = [name for name, source in projection.passed().items() if source == time]
-    if not same:
+    name = _passed(projection, time)
+    if not name:
         raise JobError(
             path, f"the event-time column '{time}' is not among the outputs",
             f'add {time} = "{time}"; later operators need it as it is',
         )  # fmt: skip
-    return time if time in same else same[0]
+    return name
+
+
+def _with_weight(path: str, columns: Mapping[str, Any], weight: str) -> dict[str, Any]:
+    """The outputs and the input's weight column."""
+    if weight in columns:
+        raise JobError(
+            f"{path}.{weight}", "is the weight column of the input, which passes unchanged",
+            "leave it out, or give the expression another name",
+        )  # fmt: skip
+    return {**columns, weight: f'"{weight}"'}
+
+
+def _passed(projection: Projection, column: str) -> str:
+    """The output that is an input column, preferably of the same name; empty: none is."""
+    same = [name for name, source in projection.passed().items() if source == column]
+    return column if column in same else next(iter(same), "")

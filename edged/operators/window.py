@@ -209,6 +209,8 @@ class WindowPlan(OperatorPlan):
         cls, path: str, id: str, document: Mapping[str, Any], inputs: Sequence[Link]
     ) -> WindowPlan:
         """Check `document`; raises JobError."""
+        if inputs[0].weight:
+            raise JobError(f"{path}.input", "has weights, which windows do not take yet")
         schema = inputs[0].schema
         wrong, none = FaultCollector(), tuple[Measure, ...]()
         by = wrong.attempt(lambda: doc.names(path, document, "keys", ()), ())

@@ -174,6 +174,8 @@ class PagesPlan(SinkPlan):
         ]  # fmt: skip
         if self.entropy_max != ENTROPY_BITS_MAX:
             facts.append(self.entropy_max)
+        if self.input.weight:
+            facts.append(self.input.weight)
         return hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
 
     def schemas(self) -> Sequence[tuple[str, int, str]]:
