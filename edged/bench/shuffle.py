@@ -92,6 +92,7 @@ def _bench(full: bool, quick: bool, ablate: bool, members: tuple[str, ...]) -> S
 @click.command(name="shuffle")
 @click.option("--member", multiple=True, help="Member of the family.  [default: all]")
 @click.option("--ablate", is_flag=True, help="Only what each optimisation is worth, over 9 cells.")
+@click.option("--part", type=click.Choice(["contention"]), help="Only rows on 1 to all cores.")
 @click.option("--full", is_flag=True, help="The whole grid, 2 s a row (more than half a day).")
 @click.option("--quick", is_flag=True, help="Smoke test of a few seconds; its figures are noise.")
 @click.option("--json", "path", type=click.Path(path_type=Path), help="Write the figures here.")
@@ -99,6 +100,7 @@ def _bench(full: bool, quick: bool, ablate: bool, members: tuple[str, ...]) -> S
 def command(
     member: tuple[str, ...],
     ablate: bool,
+    part: str | None,
     full: bool,
     quick: bool,
     path: Path | None,
@@ -107,11 +109,17 @@ def command(
     """The shuffle family: tuples/s, memory and latency of each member, with checked results.
 
     Without options: a chosen part of the grid, the ablations and the peers in a short form. This
-    takes about eight minutes. "copy" is the share of the copy's speed: the better of memcpy and
-    non-temporal stores, of the same bytes, on the same threads, into pages that are faulted in.
+    takes about eight minutes, and `--part contention` two and a half. "copy" is the share of the
+    copy's speed: the better of memcpy and non-temporal stores, of the same bytes, on the same
+    threads, into pages that are faulted in.
     """
     from rich.console import Console
 
+    from edged.bench.shuffle_contention import (
+        draw_contention,
+        measure_contention,
+        show_contention,
+    )
     from edged.bench.shuffle_plot import draw_shuffle
     from edged.pages.shuffle import MEMBERS, warm
 
@@ -123,14 +131,21 @@ def command(
     console = Console(stderr=True)
     if not console.is_terminal:
         console.width = 120
+    if part is not None:
+        console.print("compiling")
     warm()
-    result = _with_bar(console, _bench(full, quick, ablate, member))
+    if part is not None:
+        draw, show = draw_contention, show_contention
+        result = {"machine": machine(), **measure_contention(console.print)}
+    else:
+        draw, show = draw_shuffle, show_shuffle
+        result = _with_bar(console, _bench(full, quick, ablate, member))
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(result, indent=1) + "\n")
+    show(console, result)
     if plot is not None:
-        draw_shuffle(result, plot)
-    show_shuffle(console, result)
+        draw(result, plot)
     wrong = [r for r in result["rows"] if not r["exact"]]
     if wrong:
         raise click.ClickException(f"{len(wrong)} rows have wrong results")

@@ -45,7 +45,8 @@ __all__ = [
 _COUNTERS = {
     "accesses": THREAD.accesses, "scanned": THREAD.scanned, "moved": THREAD.moved,
     "inserted": THREAD.inserted, "reservations": THREAD.reservations,
-    "cas_retries": THREAD.retries, "waits": THREAD.waits, "batches": THREAD.batches,
+    "cas_retries": THREAD.retries, "waits": THREAD.waits, "looks": THREAD.looks,
+    "batches": THREAD.batches,
 }  # fmt: skip
 
 

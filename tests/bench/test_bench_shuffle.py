@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from edged.bench import shuffle
+from edged.bench import shuffle, shuffle_contention
 from edged.bench.shuffle_check import digests, expected, found, is_exact
 from edged.bench.shuffle_grid import TUPLEWISE, ShuffleCell, chosen_part, whole_grid
 from edged.bench.shuffle_report import shuffle_aims
@@ -45,6 +45,26 @@ def test_a_quick_run_keeps_the_contract_and_every_row_is_exact(tmp_path):
     }
     assert 0 < result["chosen"]["worst_fraction_of_best"] <= 1
     assert result["peers"] == []
+    assert plot.stat().st_size > 10_000
+
+
+def test_contention_is_measured_on_powers_of_two_up_to_all_cores(tmp_path, monkeypatch):
+    path, plot = tmp_path / "contention.json", tmp_path / "contention.png"
+    monkeypatch.setattr(shuffle_contention.os, "cpu_count", lambda: 5)
+    monkeypatch.setattr(shuffle_contention, "PARTITIONS", (16,))
+    monkeypatch.setattr(shuffle_contention, "SECONDS", 0.0)
+    for name, value in (("_THREAD_BYTES", 1 << 16), ("_SINGLE_TUPLES", 500), ("_POOL_BYTES", 1)):
+        monkeypatch.setattr(shuffle_contention, name, value)
+    done = CliRunner().invoke(
+        shuffle.command, ["--part", "contention", "--json", str(path), "--plot", str(plot)]
+    )
+    assert done.exit_code == 0, done.output
+    result = json.loads(path.read_text())
+    assert result["left_out"] == []
+    places = [(r["member"], r["threads"], r["tuple_bytes"], r["keys"]) for r in result["rows"]]
+    assert len(places) == len(set(places)) == 12 * 3 * 2 * 2
+    assert {r["threads"] for r in result["rows"]} == {1, 2, 4}
+    assert all(r["exact"] and r["tuples_per_s"] > 0 for r in result["rows"])
     assert plot.stat().st_size > 10_000
 
 

@@ -169,6 +169,7 @@ class ShuffleThread(NamedTuple):
     reservations: I64 = field("reservations that succeeded")
     retries: I64 = field("exchanges that failed")
     waits: I64 = field("yields for a lock, an allocation or a free page")
+    looks: I64 = field("looks at one that was not to be had")
     batches: I64 = field("batches asked for")
     handed: I64 = field("pages handed on")
     latencies: I64 = field("pages by logarithm of latency", length=LATENCY_BUCKETS)
@@ -244,6 +245,7 @@ def step(ctx: int, thread: int) -> None:
 @device
 def back_off(thread: int, spins: int) -> None:
     """Wait a little for another thread; yield after SPINS looks."""
+    bump(thread, THREAD.looks, 1)
     if spins % SPINS == SPINS - 1:
         bump(thread, THREAD.waits, 1)
         vectors.sched_yield()
