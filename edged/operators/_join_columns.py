@@ -1,4 +1,8 @@
-"""The keys and output columns of an interval join, from its document."""
+"""The keys, output columns and weights of an interval join.
+
+A pair has the product of both rows' weights.  Where one side has weights, its weight column is the
+output's.  Where both have, the output has one column for both, `multiply` fills it.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +10,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
+from edged.data.columns import Batch, Column
 from edged.data.flow import Link
+from edged.data.gather import take
 from edged.data.schema import Field, Schema
+from edged.data.scratch import Scratch
+from edged.data.workers import Workers
 from edged.documents.faults import FaultCollector
 from edged.documents.reader import did_you_mean, names
 from edged.errors import JobError
 
 SIDES = ("left", "right")
+WEIGHT_MAX = 2**31 - 1
+"""Largest weight, and with a minus the least: what a change adds, another can take back."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +70,7 @@ def default_columns(
     columns += [Output(name, 0, name) for name in left.schema.names if name not in keys[0]]
     taken = {c.name for c in columns}
     for name in right.schema.names:
-        if name in keys[1]:
+        if name in keys[1] or (left.weight and name == right.weight):
             continue
         out = f"{name}_right" if name in taken else name
         if out in taken:
@@ -96,3 +109,54 @@ def output_schema(columns: Sequence[Output], inputs: tuple[Link, Link]) -> Schem
         f = inputs[c.side].schema.field(c.source)
         fields.append(Field(c.name, f.dtype, f.nullable))
     return Schema.of(fields)
+
+
+def with_weight(
+    path: str, columns: tuple[Output, ...], inputs: tuple[Link, Link]
+) -> tuple[tuple[Output, ...], str]:
+    """The output columns with that of the weight, and its name; empty: no input has weights.
+
+    Where both have, the column is said to come from the left.  Raises JobError.
+    """
+    sides = [side for side in range(2) if inputs[side].weight]
+    if not sides:
+        return columns, ""
+    found = [i for i, c in enumerate(columns) if c.side in sides and _weighs(c, inputs)]
+    if not found:
+        name = inputs[sides[0]].weight
+        if any(c.name == name for c in columns):
+            problem = f"the output has a column {name}, and the weight column of that name"
+            raise JobError(f"{path}.{name}", problem, "choose another name")
+        return (*columns, Output(name, sides[0], name)), name
+    if len(sides) == 1:
+        return columns, columns[found[0]].name
+    if len(found) > 1:
+        problem = "holds a weight column; both are multiplied into one"
+        raise JobError(f"{path}.{columns[found[1]].name}", problem, "leave one of them out")
+    (at,) = found
+    weight = Output(columns[at].name, 0, inputs[0].weight)
+    return (*columns[:at], weight, *columns[at + 1 :]), weight.name
+
+
+def _weighs(column: Output, inputs: tuple[Link, Link]) -> bool:
+    return column.source == inputs[column.side].weight
+
+
+def multiply(
+    pairs: Batch, weight: str, right: Column, scratch: Scratch, workers: Workers | None
+) -> Batch:
+    """The pairs, each with the product of its left weight, in the column `weight`, and its right.
+
+    Pairs whose product is beyond WEIGHT_MAX are left out.
+    """
+    at = pairs.schema.index(weight)
+    product: npt.NDArray[np.int64] = scratch.get("product", pairs.rows, np.int64)
+    np.multiply(pairs.columns[at].values, right.values, out=product, dtype=np.int64)
+    narrow = scratch.get("weight", pairs.rows, np.int32)
+    np.copyto(narrow, product, casting="unsafe")
+    columns = (*pairs.columns[:at], Column(narrow), *pairs.columns[at + 1 :])
+    done = Batch(pairs.schema, pairs.rows, columns)
+    if not pairs.rows or max(int(product.max()), -int(product.min())) <= WEIGHT_MAX:
+        return done
+    rows = np.flatnonzero((product <= WEIGHT_MAX) & (product >= -WEIGHT_MAX))
+    return take(done, rows, scratch, "weighed", workers)

@@ -11,6 +11,10 @@ Without `columns` the output has the key columns once (with the left's names), t
 columns of the left, then all others of the right.  Where names clash the right's get the suffix
 `_right`.  The output's event time is the left's time column, which must be among the columns.
 
+A pair has the product of both rows' weights.  A weight column that `columns` leaves out becomes the
+last column; where both sides have one, the output has one for both, with the left's name.  A pair
+whose weight int32 cannot hold is left out and counted (`weights_overflowed`).
+
 Keys are equal as in DuckDB: null equals nothing, NaN equals NaN, -0.0 equals 0.0.  Both columns of
 a pair must have one type.  Each pair comes out once, in the beat in which its second row arrives.
 Rows are held until the other side's watermark rules out a partner.  A late row, where the job
@@ -67,8 +71,10 @@ from edged.operators._join_columns import (
     Output,
     chosen_columns,
     default_columns,
+    multiply,
     output_schema,
     read_keys,
+    with_weight,
 )
 from edged.operators._join_size import JoinSize, Waiting
 from edged.operators._join_window import Arrival, Side
@@ -105,9 +111,6 @@ class IntervalJoinPlan(OperatorPlan):
     ) -> IntervalJoinPlan:
         """Check keys, bounds and columns against both inputs."""
         left, right = inputs
-        for side, link in zip(SIDES, inputs, strict=True):
-            if link.weight:
-                raise JobError(f"{path}.{side}", "has weights, which joins do not take yet")
         wrong, nothing = FaultCollector(), tuple[Output, ...]()
         none = dict[str, Any]()
         on = wrong.attempt(lambda: read_keys(path, document, left, right), ())
@@ -127,8 +130,9 @@ class IntervalJoinPlan(OperatorPlan):
         if time is None:
             advice = f'add e.g. {left.time} = "left.{left.time}": it is the output\'s event time'
             raise JobError(f"{path}.columns", "the left time column is missing", advice)
+        columns, weight = with_weight(f"{path}.columns", columns, (left, right))
         disorder_us = left.disorder_us + right.disorder_us + before_us + after_us
-        output = Link(output_schema(columns, (left, right)), time, disorder_us)
+        output = Link(output_schema(columns, (left, right)), time, disorder_us, weight)
         return cls(id, (left, right), on, before_us, after_us, columns, output, kernel)
 
     @property
@@ -143,10 +147,22 @@ class IntervalJoinPlan(OperatorPlan):
     def kept(self, side: int) -> Schema:
         """The columns that a side's window holds: output columns, times, and keys to verify."""
         link = self.inputs[side]
-        needed = {c.source for c in self.columns if c.side == side} | {link.time}
+        needed = set(self.taken(side).names) | {link.time}
         if exact_bits(link.schema, self.key_names(side)) != 32:
             needed |= set(self.key_names(side))
         return Schema.of(f for f in link.schema if f.name in needed)
+
+    def taken(self, side: int) -> Schema:
+        """The columns that a side gives to the output."""
+        needed = {c.source for c in self.columns if c.side == side}
+        if self.multiplies:
+            needed.add(self.inputs[side].weight)
+        return Schema.of(f for f in self.inputs[side].schema if f.name in needed)
+
+    @property
+    def multiplies(self) -> bool:
+        """Whether both inputs have weights."""
+        return all(link.weight for link in self.inputs)
 
     def window_us(self) -> int:
         """Both bounds together."""
@@ -183,13 +199,14 @@ class IntervalJoinPlan(OperatorPlan):
 
     def signature_facts(self) -> list[Any]:
         """Schemas, keys, bounds and columns; the saved state does not depend on the kernel."""
-        return [
+        facts: list[Any] = [
             [(link.schema.to_json(), link.time) for link in self.inputs],
             self.on,
             self.before_us,
             self.after_us,
             [(c.name, c.side, c.source) for c in self.columns],
         ]
+        return [*facts, [link.weight for link in self.inputs]] if self.multiplies else facts
 
 
 class IntervalJoin(Placed, Deferring):
@@ -211,15 +228,10 @@ class IntervalJoin(Placed, Deferring):
         self._arrival = Arrival(self._sides)
         self._verify = exact_bits(links[0].schema, plan.key_names(0)) != 32
         self._scratch = Scratch()
-        self._sources = [
-            Schema.of(
-                f for f in plan.kept(i) if f.name in {c.source for c in plan.columns if c.side == i}
-            )
-            for i in (0, 1)
-        ]
+        self._sources = [plan.taken(i) for i in (0, 1)]
         self._watermarks = (WATERMARK_MIN_US, WATERMARK_MIN_US)
         self._arrived = [0, 0]
-        self._matches = self._rows = self._deferred = 0
+        self._matches = self._rows = self._deferred = self._overflowed = 0
         self._size: JoinSize | None = None
         self._waiting = [Waiting(links[i].schema, plan.key_names(i), links[i].time) for i in (0, 1)]
 
@@ -366,7 +378,13 @@ class IntervalJoin(Placed, Deferring):
             source = Batch(self._sources[i], view.rows, columns)
             taken.append(take(source, pairs[i], self._scratch, SIDES[i], workers))
         output = tuple(taken[c.side][c.source] for c in self._plan.columns)
-        return Batch(self._plan.output.schema, pairs[0].size, output)
+        found = Batch(self._plan.output.schema, pairs[0].size, output)
+        if not self._plan.multiplies:
+            return found
+        right = taken[1][self._plan.inputs[1].weight]
+        weighed = multiply(found, self._plan.output.weight, right, self._scratch, workers)
+        self._overflowed += found.rows - weighed.rows
+        return weighed
 
     def save(self, scratch: Scratch) -> State:
         """Per side its live rows in arrival order: `<side>.hash` (uint64: partition on top, tag
@@ -375,7 +393,8 @@ class IntervalJoin(Placed, Deferring):
         Where rows wait, `waiting` is their numbers and the watermarks that stand still, and
         `<side>.waiting.<i>.…` has column i of the input.
         """
-        state: State = {"matches": np.array([self._matches], np.int64)}
+        counts = [self._matches] + [self._overflowed] * self._plan.multiplies
+        state: State = {"matches": np.array(counts, np.int64)}
         if self.waiting():
             counts = [w.rows for w in self._waiting]
             state["waiting"] = np.array([*counts, *self._watermarks], np.int64)
@@ -403,7 +422,7 @@ class IntervalJoin(Placed, Deferring):
 
     def load(self, state: State) -> None:
         """Load a saved window; this join must be new."""
-        self._matches = int(state["matches"][0])
+        self._matches, self._overflowed = int(state["matches"][0]), int(state["matches"][1:].sum())
         for k, (name, side) in enumerate(zip(SIDES, self._sides, strict=True)):
             schema, hashes = self._plan.kept(k), state[f"{name}.hash"]
             columns = tuple(
@@ -434,7 +453,9 @@ class IntervalJoin(Placed, Deferring):
 
     def counters(self) -> Mapping[str, int | float | str]:
         """Rows that arrived on each side, rows held, pairs found, rows that wait, beats that left
-        rows waiting, and the running member."""
+        rows waiting, the running member, and pairs left out because int32 cannot hold their weight.
+        """
+        weighed = {"weights_overflowed": self._overflowed} if self._plan.multiplies else {}
         return {
             "kernel": self.kernel,
             "left_rows": self._arrived[0],
@@ -444,6 +465,7 @@ class IntervalJoin(Placed, Deferring):
             "matches": self._matches,
             "rows_waiting": self.waiting(),
             "beats_cut": self._deferred,
+            **weighed,
         }
 
 
