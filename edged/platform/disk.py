@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import mmap
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -61,6 +62,10 @@ class File(Protocol):
 
     def lock(self) -> bool:
         """Take an exclusive lock, held while this file is open; False: another process holds it."""
+
+    def map(self, length: int) -> npt.NDArray[np.uint8]:
+        """The first `length` bytes for reading, without a copy where the file allows it.  They stay
+        after `close` and after the file's name has gone.  The file must not become shorter."""
 
     def close(self) -> None:
         """Close; the lock is released."""
@@ -171,6 +176,12 @@ class SystemFile:
         except BlockingIOError:
             return False
         return True
+
+    def map(self, length: int) -> npt.NDArray[np.uint8]:
+        """See `File.map`."""
+        if length == 0:
+            return np.empty(0, np.uint8)
+        return np.frombuffer(mmap.mmap(self._fd, length, prot=mmap.PROT_READ), np.uint8)
 
     def close(self) -> None:
         """See `File.close`."""

@@ -13,6 +13,9 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
+
 from edged.platform.disk import Buffer, filesystem_bytes, flat_view
 
 _BLOCK = 4096
@@ -106,6 +109,10 @@ class OverlayFile:
     def lock(self) -> bool:
         """See `File.lock`."""
         return True
+
+    def map(self, length: int) -> npt.NDArray[np.uint8]:
+        """See `File.map`.  A copy."""
+        return np.frombuffer(self.pread(length, 0), np.uint8)
 
     def close(self) -> None:
         """See `File.close`."""

@@ -10,6 +10,9 @@ from __future__ import annotations
 import errno
 from collections.abc import Sequence
 
+import numpy as np
+import numpy.typing as npt
+
 from edged.platform.disk import Buffer, Disk, File
 from edged.store.records import ALIGN
 
@@ -79,6 +82,10 @@ class PatientFile:
     def lock(self) -> bool:
         """See `File.lock`."""
         return self._file.lock()
+
+    def map(self, length: int) -> npt.NDArray[np.uint8]:
+        """See `File.map`."""
+        return self._file.map(length)
 
     def close(self) -> None:
         """See `File.close`."""

@@ -12,6 +12,8 @@ import errno
 import random
 from collections import Counter
 
+import numpy as np
+
 from edged.platform.disk import flat_view
 
 SECTOR = 512
@@ -90,6 +92,9 @@ class SimFile:
 
     def size(self):
         return len(self._inode.current)
+
+    def map(self, length):
+        return np.frombuffer(self.pread(length, 0), np.uint8)
 
     def lock(self):
         if self._inode.locked:

@@ -1,0 +1,97 @@
+"""When runs are merged: pure functions of their sizes and of what probes have paid.
+
+A suffix of the runs, oldest first, is merged into one.  `auto` rents until it has paid the price of
+buying (ski rental): each probed key pays PROBE_NS for every run behind another one, and once that
+has reached the price of merging a suffix, MERGE_NS a row, the suffix is merged.  Nothing merges
+while nothing probes.  docs/tables.md has the bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from edged.tables.base import ALWAYS, AUTO, NEVER, SEED
+
+PROBE_NS = 25.0
+"""Time that a probed key takes for each run more."""
+MERGE_NS = 60.0
+"""Time that a row takes in a merge."""
+RUNS_MAX = 96
+"""Runs that a state has at most, under any rule."""
+FANOUT = 4
+"""`always` merges this many runs of about one size."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunDebt:
+    """A run as the rules see it."""
+
+    rows: int
+    paid_ns: float = 0.0
+    """What probes have paid for the runs behind this one since it was made."""
+
+
+def after_probe(runs: Sequence[RunDebt], keys: int, probe_ns: float = PROBE_NS) -> list[RunDebt]:
+    """The runs after a probe of so many keys."""
+    last = len(runs) - 1
+    return [
+        RunDebt(run.rows, run.paid_ns + keys * probe_ns * (last - i)) for i, run in enumerate(runs)
+    ]
+
+
+def suffix(
+    rule: str,
+    runs: Sequence[RunDebt],
+    *,
+    ended: bool = False,
+    fanout: int = FANOUT,
+    merge_ns: float = MERGE_NS,
+    most: int = RUNS_MAX,
+) -> int:
+    """How many of the newest runs are to be merged now; 0: none.
+
+    `ended`: probes have become rare, which stops the rule `seed`.
+    """
+    if len(runs) > most:
+        return _forced([run.rows for run in runs])
+    if rule == AUTO:
+        return _paid(runs, merge_ns)
+    if rule == ALWAYS or (rule == SEED and not ended):
+        return _tiers([run.rows for run in runs], fanout)
+    assert rule in (NEVER, SEED)
+    return 0
+
+
+def _paid(runs: Sequence[RunDebt], merge_ns: float) -> int:
+    """The longest suffix whose merge probes have paid for."""
+    rows, found = 0, 0
+    for count, run in enumerate(reversed(runs), 1):
+        rows += run.rows
+        if count > 1 and run.paid_ns >= merge_ns * rows:
+            found = count
+    return found
+
+
+def _tiers(rows: Sequence[int], fanout: int) -> int:
+    """The longest suffix of at least `fanout` runs in which no run has more than `fanout` times
+    the rows of those behind it on average."""
+    found, behind = 0, 0
+    for count, size in enumerate(reversed(rows), 1):
+        if count > 1 and size * (count - 1) > fanout * behind:
+            break
+        behind += size
+        if count >= fanout:
+            found = count
+    return found
+
+
+def _forced(rows: Sequence[int]) -> int:
+    """The shortest suffix of at least an eighth of the runs that has as many rows as the run
+    before it: sizes stay geometric, so that a row is merged a logarithmic number of times."""
+    behind = 0
+    for count, size in enumerate(reversed(rows), 1):
+        if count > max(2, len(rows) // 8) and size > behind:
+            return count - 1
+        behind += size
+    return len(rows)

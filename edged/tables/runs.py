@@ -1,0 +1,332 @@
+"""`runs`: sorted runs in memory and in files, a directory for each in memory.
+
+A beat's changes become one run in memory.  Runs in memory become a file when they reach half of
+the memory allowed, and files and runs are merged as `edged.tables.compaction` decides, in slices.
+Files are mapped: a probe reads no more than the pages that it needs, and pages that memory has no
+room for are dropped by the operating system without a write.  docs/tables.md describes the design.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from edged.data.columns import Batch, address
+from edged.data.flow import State
+from edged.data.gather import take
+from edged.data.hashing import Hashes, all_valid, hash_columns
+from edged.data.schema import Schema
+from edged.data.scratch import Scratch
+from edged.data.workers import PARALLEL_ROWS
+from edged.platform.disk import DISK_FULL
+from edged.tables._images import Images, KeyImages
+from edged.tables._merge import RunMerge, number_of, sorted_run
+from edged.tables._run import SUFFIX, RunFacts, SortedRun, from_records, open_run
+from edged.tables.base import Matches, TableContext, TableState, Weights, table_state
+from edged.tables.compaction import PROBE_NS, RUNS_MAX, RunDebt, suffix
+from kernels.cpu import gather
+from kernels.cpu.tables import probe as probes
+from kernels.cpu.tables import sort
+
+ROOM_BYTES = 1 << 24
+"""Free disk that a merge leaves."""
+SLICE_ROWS = 1 << 16
+"""Rows of a slice of a merge that must be completed."""
+
+Int64s = npt.NDArray[np.int64]
+Found = tuple[Int64s, Int64s, Weights]
+
+
+@table_state("runs")
+class Runs(TableState):
+    """The member; see the module."""
+
+    def __init__(self, schema: Schema, key: tuple[str, ...], context: TableContext) -> None:
+        super().__init__(schema, key, context)
+        context.disk.mkdir(context.directory)
+        self._images = Images(schema, key)
+        self._runs: list[SortedRun] = []
+        """Files first, then runs in memory; the oldest first."""
+        self._merge: RunMerge | None = None
+        self._ended = False
+        self._next = 0
+        self._unsynced: set[str] = set()
+        self._named: set[str] = set()
+        self._scratch = Scratch()
+        self._ranges: list[Scratch] = []
+        self._counts = {"applied_rows": 0, "probed_keys": 0, "merged_rows": 0, "merges": 0,
+                        "written_bytes": 0, "merges_without_room": 0}  # fmt: skip
+
+    def apply(self, rows: Batch, weights: Weights) -> None:
+        """See `TableState.apply`.
+
+        Raises OSError where memory is full and its runs cannot be written; the state is unchanged.
+        """
+        if rows.rows == 0:
+            return
+        self._make_room()
+        valid = all_valid(rows, self.key, self._scratch)
+        if valid is not None and not valid.all():
+            kept = self._scratch.get("kept", rows.rows, np.int64)
+            kept = kept[: gather.flagged(valid, kept)]
+            rows, weights = take(rows, kept, self._scratch, "valid"), weights[kept]
+        hashes = hash_columns(rows, self.key, self._scratch, workers=self.context.workers)
+        records = self._images.encode(rows, hashes, np.ascontiguousarray(weights, np.int32))
+        run = sorted_run(records, hashes, self._scratch)
+        self._refuse_overflow(run)
+        self._counts["applied_rows"] += rows.rows
+        if run.facts.rows:
+            self._runs.append(run)
+
+    def _make_room(self) -> None:
+        """Write runs in memory where they have reached the limit; keep the runs within theirs."""
+        if self._held() >= self.context.memory_bytes or len(self._runs) > 2 * RUNS_MAX:
+            while self.work(SLICE_ROWS):
+                pass
+        if self._held() >= self.context.memory_bytes:
+            self._complete(self._begin(self._in_memory(), must=True))
+
+    def _held(self) -> int:
+        return sum(run.facts.record_bytes for run in self._runs if run.in_memory)
+
+    def _in_memory(self) -> int:
+        """The number of runs in memory: a suffix."""
+        return sum(run.in_memory for run in self._runs)
+
+    def _refuse_overflow(self, run: SortedRun) -> None:
+        """Raise OverflowError where a row's weight with those of all runs leaves int32.
+
+        Where only a part of them would, all runs are merged: a later merge adds any of them.
+        """
+        gross = run.facts.heaviest + sum(other.facts.heaviest for other in self._runs)
+        if gross <= sort.WEIGHT_MAX:
+            return
+        first = address(run.records)
+        largest = np.zeros(2, np.int64)
+        probes.heaviest(self._places(), first, first + run.facts.record_bytes, largest)
+        if largest[0] > sort.WEIGHT_MAX:
+            raise OverflowError("the weight of a row leaves int32")
+        if largest[1] > sort.WEIGHT_MAX:
+            if self._merge is not None:
+                self._complete(self._merge)
+            if len(self._runs) > 1:
+                self._complete(self._begin(len(self._runs), must=True))
+
+    def probe(self, keys: Batch) -> Matches:
+        """See `TableState.probe`."""
+        hashes = hash_columns(keys, keys.schema.names, self._scratch, workers=self.context.workers)
+        valid = all_valid(keys, keys.schema.names, self._scratch)
+        valid = np.empty(0, np.uint8) if valid is None else valid
+        images = self._images.encode_keys(keys)
+        workers, places = self.context.workers, self._places()
+        count = workers.count if keys.rows >= PARALLEL_ROWS // 8 else 1
+        while len(self._ranges) < count:
+            self._ranges.append(Scratch())
+        edges = [keys.rows * i // count for i in range(count + 1)]
+        parts = workers.run([
+            partial(_find, places, hashes, valid, images, a, b, scratch)
+            for (a, b), scratch in zip(pairwise(edges), self._ranges, strict=False)
+        ])  # fmt: skip
+        probing, found, weights = (
+            parts[0] if count == 1 else map(np.concatenate, zip(*parts, strict=True))
+        )
+        self._pay(keys.rows)
+        return Matches(probing, self._images.decode(found), weights)
+
+    def _places(self) -> Int64s:
+        return np.array([run.place() for run in self._runs], np.int64).reshape(-1, 3)
+
+    def _pay(self, keys: int) -> None:
+        self._counts["probed_keys"] += keys
+        last = len(self._runs) - 1
+        for i, run in enumerate(self._runs):
+            run.paid_ns += keys * PROBE_NS * (last - i)
+
+    def probing_ends(self) -> None:
+        """See `TableState.probing_ends`."""
+        self._ended = True
+
+    def work(self, budget_rows: int) -> bool:
+        """See `TableState.work`.  A merge whose output finds no room is given up."""
+        if self._merge is None:
+            count = self._due()
+            if count < 2 or self._begin(count) is None:
+                return False
+        assert self._merge is not None
+        try:
+            self._step(self._merge, budget_rows)
+        except OSError as problem:
+            self._give_up()
+            if problem.errno not in DISK_FULL:
+                raise
+            self._counts["merges_without_room"] += 1
+            return False
+        return self._merge is not None
+
+    def _due(self) -> int:
+        """How many of the newest runs are to be merged now."""
+        debts = [RunDebt(run.facts.rows, run.paid_ns) for run in self._runs]
+        count = suffix(self.context.compact, debts, ended=self._ended)
+        if 2 * self._held() >= self.context.memory_bytes:
+            count = max(count, self._in_memory())
+        return count
+
+    def _begin(self, count: int, must: bool = False) -> RunMerge | None:
+        """Start to merge the `count` newest runs; None where the disk has no room for the result,
+        unless it `must` be tried."""
+        inputs = self._runs[len(self._runs) - count :]
+        size = sum(run.facts.record_bytes for run in inputs)
+        name = ""
+        if not all(run.in_memory for run in inputs) or 2 * size >= self.context.memory_bytes:
+            free = self.context.disk.free(self.context.directory)
+            if not must and free < size + size // 8 + ROOM_BYTES:
+                self._counts["merges_without_room"] += 1
+                return None
+            name = f"{self._next:016d}{SUFFIX}"
+            self._next += 1
+        self._merge = RunMerge(
+            inputs, self._scratch, self.context.disk, self.context.directory, name
+        )
+        return self._merge
+
+    def _step(self, merge: RunMerge, budget_rows: int) -> None:
+        made = merge.step(budget_rows)
+        if made is None:
+            return
+        self._merge = None
+        first = self._runs.index(merge.inputs[0])
+        self._runs[first : first + len(merge.inputs)] = [made] if made.facts.rows else []
+        self._counts["merges"] += 1
+        self._counts["merged_rows"] += merge.rows
+        if merge.name:
+            self._unsynced.add(merge.name)
+            self._counts["written_bytes"] += made.facts.file_bytes
+
+    def _complete(self, merge: RunMerge | None) -> None:
+        try:
+            while merge is not None and self._merge is merge:
+                self._step(merge, SLICE_ROWS)
+        except OSError:
+            self._give_up()
+            raise
+
+    def _give_up(self) -> None:
+        merge, self._merge = self._merge, None
+        if merge is not None:
+            merge.abandon()
+
+    def save(self) -> State:
+        """See `TableState.save`."""
+        held = [run for run in self._runs if run.in_memory]
+        files = [run for run in self._runs if not run.in_memory]
+        text = json.dumps([run.facts.to_json() for run in files]).encode()
+        self._named |= self._unsynced
+        self._unsynced = set()
+        return {
+            "files": np.frombuffer(text, np.uint8).copy(),
+            "records": np.concatenate([np.empty(0, np.uint8), *(run.records for run in held)]),
+            "runs": np.array(
+                [(r.facts.rows, r.facts.record_bytes, r.facts.heaviest) for r in held], np.int64
+            ).reshape(-1, 3),
+            "paid_ns": np.array([run.paid_ns for run in self._runs]),
+            "ended": np.array([self._ended]),
+        }
+
+    def load(self, state: State) -> None:
+        """See `TableState.load`."""
+        disk, directory = self.context.disk, self.context.directory
+        runs = [
+            open_run(disk, directory, RunFacts.from_json(row), check=True)
+            for row in json.loads(state["files"].tobytes())
+        ]
+        at = 0
+        for rows, size, heaviest in state["runs"].tolist():
+            runs.append(from_records(state["records"][at : at + size].copy(), rows, heaviest))
+            at += size
+        for run, paid_ns in zip(runs, state["paid_ns"].tolist(), strict=True):
+            run.paid_ns = paid_ns
+        self._give_up()
+        self._runs, self._ended = runs, bool(state["ended"][0])
+        self._next = 1 + max([-1, *map(number_of, disk.listdir(directory))])
+
+    def sync(self) -> None:
+        """See `TableState.sync`."""
+        disk, directory = self.context.disk, self.context.directory
+        named = sorted(self._named)
+        for name in named:
+            file = disk.open(f"{directory}/{name}")
+            try:
+                file.sync()
+            finally:
+                file.close()
+        if named:
+            disk.sync_directory(directory)
+        self._named -= set(named)
+
+    def keep(self, states: Collection[State]) -> None:
+        """See `TableState.keep`."""
+        kept = {run.facts.name for run in self._runs}
+        for state in states:
+            kept |= {row["name"] for row in json.loads(state["files"].tobytes())}
+        if self._merge is not None:
+            kept.add(self._merge.name)
+        for name in self.context.disk.listdir(self.context.directory):
+            if number_of(name) >= 0 and name not in kept:
+                self._named.discard(name)
+                self._unsynced.discard(name)
+                self.context.disk.unlink(f"{self.context.directory}/{name}")
+
+    def memory_bytes(self) -> int:
+        """See `TableState.memory_bytes`."""
+        return sum(run.memory_bytes for run in self._runs)
+
+    def disk_bytes(self) -> int:
+        """See `TableState.disk_bytes`."""
+        return sum(run.facts.file_bytes for run in self._runs if not run.in_memory)
+
+    def counters(self) -> Mapping[str, int | float]:
+        """See `TableState.counters`.  `rows` counts a row once for each run that has it."""
+        return {
+            "rows": sum(run.facts.rows for run in self._runs),
+            "runs": len(self._runs),
+            "files": len(self._runs) - self._in_memory(),
+            "debt_ns": max((run.paid_ns for run in self._runs), default=0.0),
+            **self._counts,
+        }
+
+    def close(self) -> None:
+        """See `TableState.close`."""
+        self._give_up()
+        self._runs = []
+
+
+def _find(
+    places: Int64s, hashes: Hashes, valid: npt.NDArray[np.uint8], keys: KeyImages,
+    start: int, stop: int, scratch: Scratch,
+) -> Found:  # fmt: skip
+    """The matches of the keys `start..stop`: key, address of the record and weight of each."""
+    state = np.array([start, stop, 0], np.int64)
+    room = max(1024, 2 * (stop - start))
+    arrays = _arrays(scratch, room)
+    while True:
+        count = probes.find(places, hashes, valid, keys.base, keys.at, state, *arrays)
+        if count >= 0:
+            probing, found, weights, _ = (a[:count] for a in arrays)
+            return probing, found, weights
+        room *= 2
+        kept = [a[: state[2]].copy() for a in arrays]
+        arrays = _arrays(scratch, room)
+        for array, old in zip(arrays, kept, strict=True):
+            array[: old.size] = old
+
+
+def _arrays(scratch: Scratch, room: int) -> list[npt.NDArray[Any]]:
+    """Room for so many matches: keys, records, weights, and scratch of their sort."""
+    kinds = {"probe": np.int64, "found": np.int64, "weights": np.int32, "merge": np.int64}
+    return [scratch.get(name, room, kind) for name, kind in kinds.items()]

@@ -1,0 +1,187 @@
+"""Probes of sorted runs: the records of each key from all runs, merged in the order of images."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from kernels.cpu import mem
+from kernels.cpu.keys import same_bytes
+from kernels.cpu.records import ADDRESS, I64, field, get, size_of, words
+from kernels.cpu.tables.images import HEADER, order
+from kernels.cpu.tables.images import size_of as record_size
+from kernels.registry import device, kernel
+
+BLOCK = 16
+"""Keys whose directory entries and records are fetched at once."""
+SHORT_LIST = 32
+"""Records of a key that are sorted by insertion."""
+
+
+class RunPlace(NamedTuple):
+    """A run that is probed."""
+
+    records: ADDRESS = field("its first record")
+    directory: ADDRESS = field("uint32 directory (`kernels.cpu.tables.sort`)")
+    shift: I64 = field("64 - the directory's bits")
+
+
+RUN, RUN_BYTES = words(RunPlace), size_of(RunPlace)
+
+
+@device
+def _entry(run: int, h: Any) -> Any:
+    """The address of the directory entry for hash `h`."""
+    return get(run, RUN.directory) + 4 * np.int64(h >> np.uint64(get(run, RUN.shift)))
+
+
+@device
+def _fetch(runs: int, count: int, hashes: Any, start: int, stop: int) -> None:
+    """Prefetch what the keys `start..stop` read first."""
+    for i in range(start, stop):
+        for run in range(runs, runs + RUN_BYTES * count, RUN_BYTES):
+            mem.prefetch(_entry(run, hashes[i]))
+    for i in range(start, stop):
+        for run in range(runs, runs + RUN_BYTES * count, RUN_BYTES):
+            place = np.int64(mem.load_u32(_entry(run, hashes[i]))) << 3
+            mem.prefetch(get(run, RUN.records) + place)
+            mem.prefetch(get(run, RUN.records) + place + 64)
+
+
+@device
+def _same_key(record: int, keys: int, at: Any, i: int) -> Any:
+    """Whether a record's image begins with key i; `at` empty: the hash decides."""
+    return at.size == 0 or same_bytes(record + HEADER, keys + at[2 * i], at[2 * i + 1])
+
+
+@device
+def _scan(run: int, h: Any, keys: int, at: Any, i: int, found: Any, count: int) -> Any:
+    """Append a run's records of key i; returns their new number, -1 where there is no room."""
+    entry = _entry(run, h)
+    base = get(run, RUN.records)
+    record = base + (np.int64(mem.load_u32(entry)) << 3)
+    end = base + (np.int64(mem.load_u32(entry + 4)) << 3)
+    while record < end:
+        other = mem.load_u64(record)
+        if other > h:
+            break
+        if other == h and _same_key(record, keys, at, i):
+            if count == found.size:
+                return -1
+            found[count] = record
+            count += 1
+        record += record_size(record)
+    return count
+
+
+@device
+def _sort(found: Any, start: int, stop: int, scratch: Any) -> None:
+    """Sort records by image: insertion into lists of SHORT_LIST, then merges."""
+    for first in range(start, stop, SHORT_LIST):
+        for i in range(first + 1, min(first + SHORT_LIST, stop)):
+            record, j = found[i], i - 1
+            while j >= first and order(found[j], record) > 0:
+                found[j + 1] = found[j]
+                j -= 1
+            found[j + 1] = record
+    width = SHORT_LIST
+    while width < stop - start:
+        for left in range(start, stop, 2 * width):
+            middle, end = min(left + width, stop), min(left + 2 * width, stop)
+            i, j = left, middle
+            for k in range(left, end):
+                if j >= end or (i < middle and order(found[i], found[j]) <= 0):
+                    scratch[k] = found[i]
+                    i += 1
+                else:
+                    scratch[k] = found[j]
+                    j += 1
+        for k in range(start, stop):
+            found[k] = scratch[k]
+        width *= 2
+
+
+@device
+def _sum(found: Any, start: int, stop: int, weights: Any) -> Any:
+    """Keep each of the sorted records once, with its summed weight, where that is not 0."""
+    to, i = start, start
+    while i < stop:
+        record = found[i]
+        weight = np.int64(np.int32(mem.load_u32(record + 12)))
+        i += 1
+        while i < stop and order(record, found[i]) == 0:
+            weight += np.int64(np.int32(mem.load_u32(found[i] + 12)))
+            i += 1
+        if weight != 0:
+            found[to], weights[to] = record, np.int32(weight)
+            to += 1
+    return to
+
+
+@kernel(
+    "int64(int64[:, ::1], uint64[::1], uint8[::1], int64, int64[::1], int64[::1],"
+    " int64[::1], int64[::1], int32[::1], int64[::1])",
+    reference="tests.naive.tables.probe",
+)
+def find(
+    runs: Any, hashes: Any, valid: Any, keys: int, at: Any, state: Any,
+    probes: Any, found: Any, weights: Any, scratch: Any,
+) -> Any:  # fmt: skip
+    """The matches of keys: `probes` (key), `found` (address of its record) and `weights`.
+
+    `state` is int64[3]: the next key, the end of the keys, and the matches so far.  Returns their
+    number; less than 0 where arrays are too short: call again with larger ones that hold the
+    matches so far.  `valid` is empty, or 0 for each key that has a null.  `at` is empty where equal
+    hashes are equal keys, else the place and the bytes of each key's image behind `keys`.
+    """
+    table, count = np.int64(runs.ctypes.data), runs.shape[0]
+    number = state[2]
+    for i in range(state[0], state[1]):
+        if (i - state[0]) % BLOCK == 0:
+            _fetch(table, count, hashes, i, min(i + BLOCK, state[1]))
+        if valid.size > 0 and valid[i] == 0:
+            continue
+        first, sources = number, 0
+        for run in range(table, table + RUN_BYTES * count, RUN_BYTES):
+            before = number
+            number = _scan(run, hashes[i], keys, at, i, found, number)
+            if number < 0:
+                state[0], state[2] = i, first
+                return -1
+            sources += number > before
+        if sources == 1:
+            for k in range(first, number):
+                weights[k] = np.int32(mem.load_u32(found[k] + 12))
+        elif sources > 1:
+            _sort(found, first, number, scratch)
+            number = _sum(found, first, number, weights)
+        for k in range(first, number):
+            probes[k] = i
+    state[2] = number
+    return number
+
+
+@kernel("void(int64[:, ::1], int64, int64, int64[::1])", reference="tests.naive.tables.heaviest")
+def heaviest(runs: Any, records: int, end: int, largest: Any) -> None:
+    """Over the rows of the records at `records..end`, each with its records in `runs`: the largest
+    sum of weights without its sign, and the largest sum of weights without their signs."""
+    table, count = np.int64(runs.ctypes.data), runs.shape[0]
+    largest[:] = 0
+    while records < end:
+        h = mem.load_u64(records)
+        weight = np.int64(np.int32(mem.load_u32(records + 12)))
+        total, gross = weight, abs(weight)
+        for run in range(table, table + RUN_BYTES * count, RUN_BYTES):
+            entry = _entry(run, h)
+            record = get(run, RUN.records) + (np.int64(mem.load_u32(entry)) << 3)
+            last = get(run, RUN.records) + (np.int64(mem.load_u32(entry + 4)) << 3)
+            while record < last and mem.load_u64(record) <= h:
+                if mem.load_u64(record) == h and order(record, records) == 0:
+                    weight = np.int64(np.int32(mem.load_u32(record + 12)))
+                    total += weight
+                    gross += abs(weight)
+                record += record_size(record)
+        largest[0] = max(largest[0], abs(total))
+        largest[1] = max(largest[1], gross)
+        records += record_size(records)
