@@ -105,14 +105,14 @@ class Runs(TableState):
         Where only a part of them would, all runs are merged: a later merge adds any of them.
         """
         gross = run.facts.heaviest + sum(other.facts.heaviest for other in self._runs)
-        if gross <= sort.WEIGHT_MAX:
+        if gross <= sort.SUM_MAX:
             return
         first = address(run.records)
         largest = np.zeros(2, np.int64)
         probes.heaviest(self._places(), first, first + run.facts.record_bytes, largest)
-        if largest[0] > sort.WEIGHT_MAX:
+        if largest[0] > sort.SUM_MAX:
             raise OverflowError("the weight of a row leaves int32")
-        if largest[1] > sort.WEIGHT_MAX:
+        if largest[1] > sort.SUM_MAX:
             if self._merge is not None:
                 self._complete(self._merge)
             if len(self._runs) > 1:

@@ -22,7 +22,7 @@ PASS_BITS = 11
 SHORT = 24
 """Records of a bucket that are sorted by insertion."""
 OVERFLOW = -1
-WEIGHT_MAX = 2**31 - 1
+SUM_MAX = 2**31 - 1
 
 
 @device
@@ -160,7 +160,7 @@ def lay_out(hashes: Any, records: Any, target: int, directory: Any, state: Any) 
             i += 1
         if weight == 0:
             continue
-        if abs(weight) > WEIGHT_MAX:
+        if abs(weight) > SUM_MAX:
             return OVERFLOW
         bucket = np.int64(h >> shift)
         while entry <= bucket:
