@@ -50,9 +50,11 @@ class CrashCounter:
     def begin(self, fingerprint: int = 0) -> bool:
         """Mark the begin of a race; False where this chunk must not be raced."""
         self._words[_FINGERPRINT], self._words[_RACING] = fingerprint, 1
+        if not fingerprint:
+            return True
         found = np.flatnonzero(self._table[:, 0] == np.uint64(fingerprint))
         deaths = self._table[found[0], 1] if found.size else 0
-        is_fatal = fingerprint != 0 and deaths >= CHUNK_CRASHES_MAX
+        is_fatal = deaths >= CHUNK_CRASHES_MAX
         if is_fatal:
             self._forget()
         return not is_fatal

@@ -477,7 +477,7 @@ class Heart:
     ) -> None:
         record = BeatRecord(self.beat, facts.encode(), logged, pages)
         commit = Commit(record, tickets, self._sync, gaps=self._registry.take_jumps())
-        size = sum(memoryview(b).nbytes for b in (*logged, *(p.data for p in pages)))
+        size = sum(b.nbytes for b in logged) + sum(len(p.data) for p in pages)
         if self._snapshot_schedule.due(size):
             commit.snapshot = self.save(reuse=True)  # no snapshot is being written
         times.sealed_us = self._clock.monotonic_us()

@@ -39,10 +39,13 @@ class Laggards:
         """Since when a producer's pace is measured; 0: it is not."""
         self._from_us: Int64s = np.zeros(0, np.int64)
         """Its latest time at that moment."""
+        self._measures = False
+        """Whether the pace of a producer is measured."""
 
     def forget(self, numbers: Sequence[int]) -> None:
         """Reset producer numbers that were released and may be reused."""
-        self._since_us[[n for n in numbers if n < self._since_us.size]] = 0
+        if numbers:
+            self._since_us[[n for n in numbers if n < self._since_us.size]] = 0
 
     def judge(
         self,
@@ -58,11 +61,13 @@ class Laggards:
         `arrived` are the chunks of this beat's record.  `active` are the producers whose pace
         counts: none while the stream is not read.
         """
+        late_us, far_us = self._limit(watermark_us), self._limit(front_us)
+        if self._all_near(producers, arrived, active, late_us, far_us):
+            return []
         n = len(producers)
         newest = np.full(n, WATERMARK_MIN_US, np.int64)
         np.maximum.at(newest, arrived.producer, arrived.time_max)
         came = newest > WATERMARK_MIN_US
-        late_us, far_us = self._limit(watermark_us), self._limit(front_us)
         was = producers.behind[:n] != 0
         late = came & (newest < late_us)
         near = came & (newest >= max(late_us, far_us))
@@ -70,7 +75,20 @@ class Laggards:
         behind = (was & ~near) | late | stuck
         changed = np.flatnonzero(behind != was)
         producers.behind[changed] = behind[changed]
+        self._measures = bool(self._since_us.any())
         return [int(n) for n in changed]
+
+    def _all_near(
+        self, producers: Producers, arrived: Chunks, active: Mask, late_us: int, far_us: int
+    ) -> bool:
+        """Whether no verdict can change: none is behind or measured, no chunk is late, and no
+        active producer is beyond `far_us`."""
+        if self._measures or producers.behind.any():
+            return False
+        if len(arrived) and int(arrived.time_max.min()) < late_us:
+            return False
+        latest = producers.latest_us[active]
+        return not ((latest < far_us) & (latest > WATERMARK_MIN_US)).any()
 
     def _stuck(
         self, producers: Producers, active: Mask, far_us: int, front_us: int, now_us: int

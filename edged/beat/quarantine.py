@@ -30,7 +30,7 @@ class Quarantine:
             if not f.take_rows:
                 continue
             staging = job.streams[name].staging
-            batch = staging.pending().slice(0, f.take_rows).to_arrow()
+            batch = staging.pending(f.take_rows).to_arrow()
             path = self._directory / f"beat-{beat.number}-{job.plan.name}-{name}.arrow"
             out = pa.BufferOutputStream()
             with pa.ipc.new_file(out, batch.schema) as writer:

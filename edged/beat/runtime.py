@@ -19,10 +19,10 @@ from edged.beat.deferrals import Deferrals
 from edged.beat.record import JobFacts, StreamFacts, input_count, read_inputs
 from edged.beat.stream_alignment import (
     StagedChunks,
-    admissible,
     couplings,
     decide_take,
     limit_us,
+    up_to,
 )
 from edged.beat.stream_runtime import StreamRuntime
 from edged.data.columns import Batch
@@ -181,12 +181,12 @@ class JobRuntime:
             )
             for name, s in self.streams.items()
         }
+        free = self._admissible(staged_chunks)
         if self.waiting():
             take, self.cut = dict.fromkeys(staged_chunks, 0), True
         else:
-            take, self.cut = decide_take(staged_chunks, self.couplings, rows_max, rows_over)
-        self.saturated = self._is_saturated(staged_chunks, take)
-        self._set_useful_time(staged_chunks)
+            take, self.cut = decide_take(staged_chunks, self.couplings, rows_max, rows_over, free)
+        self.saturated = self._is_saturated(take, free)
         for name, count in take.items():
             f, s = facts[name], self.streams[name]
             f.take_chunks = count
@@ -285,7 +285,7 @@ class JobRuntime:
             staging = self.streams[name].staging
             for number in staging.chunks().producer[: f.take_chunks]:
                 crc = zlib.crc32(staging.producers.ids[number].encode(), crc)
-            for c in staging.pending().slice(0, f.take_rows).columns:
+            for c in staging.pending(f.take_rows).columns:
                 values: Any = c.values
                 if c.offsets is not None:
                     values = values[c.offsets[0] : c.offsets[-1]]
@@ -409,33 +409,32 @@ class JobRuntime:
         """Find the producers that are too far behind to count."""
         if self.draining:
             return
-        fronts = {n: s.front_us(monotonic_us, wall_us) for n, s in self.streams.items()}
+        streams = self.streams.items()
+        active = {n: s.time.active(s.staging.producers, monotonic_us) for n, s in streams}
+        fronts = {n: s.front_us(active[n], wall_us) for n, s in streams}
         for name, s in self.streams.items():
             others = (fronts[c.other] for c in self.couplings if c.stream == name)
-            s.judge(max(fronts[name], *others, WATERMARK_MIN_US), monotonic_us)
+            s.judge(max(fronts[name], *others, WATERMARK_MIN_US), active[name], monotonic_us)
 
-    def _is_saturated(
-        self, staged_chunks: Mapping[str, StagedChunks], take: Mapping[str, int]
-    ) -> bool:
-        """See `saturated`; notes which streams are `aligned`."""
-        found = False
+    def _is_saturated(self, take: Mapping[str, int], free: Mapping[str, int]) -> bool:
+        """See `saturated`."""
+        return any(
+            take[name] < free[name] or (s.staging.full and not s.aligned)
+            for name, s in self.streams.items()
+            if s.plan.source.listens
+        )
+
+    def _admissible(self, staged_chunks: Mapping[str, StagedChunks]) -> dict[str, int]:
+        """The chunks of each stream that wait for no other one; notes which streams are `aligned`,
+        and up to which time each staging accepts rows: any while a stream is full, since the rows
+        that the others wait for may be unread."""
+        free, full = {}, any(own.full for own in staged_chunks.values())
         for name, s in self.streams.items():
-            own = staged_chunks[name]
-            free = admissible(name, staged_chunks, self.couplings)
-            s.aligned = free < own.stop.size
-            if s.plan.source.listens:
-                found |= take[name] < free or (own.full and not s.aligned)
-        return found
-
-    def _set_useful_time(self, staged_chunks: Mapping[str, StagedChunks]) -> None:
-        """Set the time up to which each staging accepts rows.
-
-        There is no limit while a stream is full: the rows that the others wait for may be unread.
-        """
-        full = any(s.staging.full for s in self.streams.values())
-        for name, s in self.streams.items():
-            limit = None if full else limit_us(name, staged_chunks, self.couplings)
-            s.staging.useful_us = TIME_MAX_US if limit is None else limit
+            limit = limit_us(name, staged_chunks, self.couplings)
+            free[name] = up_to(staged_chunks[name], limit)
+            s.aligned = free[name] < len(staged_chunks[name].stop)
+            s.staging.useful_us = TIME_MAX_US if full or limit is None else limit
+        return free
 
     def _follow(
         self, facts: dict[str, StreamFacts], staged_chunks: Mapping[str, StagedChunks]

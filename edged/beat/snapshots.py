@@ -75,8 +75,9 @@ class SnapshotSchedule:
         holds less log than it takes space, so that there a second segment is enough.
         """
         logged = self._store.log_bytes_since_snapshot + size
-        crowded = self._store.is_crowded(size)
-        every_bytes = min(self._every_bytes, self._store.capacity // (16 if crowded else 4))
+        capacity = self._store.capacity
+        crowded = self._store.is_crowded(size, capacity)
+        every_bytes = min(self._every_bytes, capacity // (16 if crowded else 4))
         enough = 0 if crowded and self._store.log_segments > 1 else every_bytes
         given_up = self._snapshots.given_up
         if given_up != self._given_up:

@@ -17,7 +17,7 @@ from bisect import bisect_left
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from itertools import accumulate
 from pathlib import Path
@@ -122,6 +122,9 @@ class BeatTimes:
     has not rested for longer than the latency promise."""
 
 
+_TIMES = tuple(f.name for f in fields(BeatTimes))
+
+
 class Stats:
     """Counters of one heart.  `durable` and `landed` are called on the commit thread."""
 
@@ -162,7 +165,8 @@ class Stats:
                 self._observe(times, commit, stages)
             if self._trace is not None:
                 wall = self._clock.wall_us() - self._clock.monotonic_us()
-                row = {**asdict(times), "durable_us": commit.durable_us}
+                row = {name: getattr(times, name) for name in _TIMES}
+                row["durable_us"] = commit.durable_us
                 row["durable_wall_us"] = commit.durable_us + wall
                 row |= {"stages": stages, "pages": commit.pages}
                 try:

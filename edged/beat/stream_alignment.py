@@ -79,19 +79,23 @@ def decide_take(
     couplings: Sequence[Coupling],
     rows_max: int,
     rows_over: int = 0,
+    free: Mapping[str, int] | None = None,
 ) -> tuple[dict[str, int], bool]:
     """Chunks to take per stream, and whether `rows_max` limited them.
+
+    `free` are the `admissible` chunks of each stream, where the caller has them.
 
     `rows_max` bounds the rows of all streams together.  At least one chunk of each is taken, and
     all chunks if they have at most `rows_over` rows more.  With ONE_CHUNK only the oldest chunk of
     all streams is taken.
     """
-    take = {name: _up_to(w, limit_us(name, waiting, couplings)) for name, w in waiting.items()}
-    for group in _groups(waiting, couplings):
+    take = {n: admissible(n, waiting, couplings) for n in waiting} if free is None else {**free}
+    held = any(waiting[n].stop.size and not count for n, count in take.items())
+    for group in _groups(waiting, couplings) if held else ():
         if all(_held_by_others(n, waiting, couplings) for n in group):
             ahead = max((c.ahead_us for c in couplings if c.stream in group), default=0)
             limit = min(int(waiting[n].time_min[0]) for n in group) + ahead
-            take |= {n: _up_to(waiting[n], limit) for n in group}
+            take |= {n: up_to(waiting[n], limit) for n in group}
     if rows_max == ONE_CHUNK:
         wanted = [(int(waiting[n].time_min[0]), n) for n, count in take.items() if count]
         one = {n: int(bool(wanted) and n == min(wanted)[1]) for n in take}
@@ -133,7 +137,7 @@ def admissible(
     name: str, waiting: Mapping[str, StagedChunks], couplings: Sequence[Coupling]
 ) -> int:
     """Chunks of a stream that wait for no other stream."""
-    return _up_to(waiting[name], limit_us(name, waiting, couplings))
+    return up_to(waiting[name], limit_us(name, waiting, couplings))
 
 
 def _others_limit_us(
@@ -152,13 +156,16 @@ def _held_by_others(
 ) -> bool:
     """Whether the stream has rows, and all of them wait for another stream."""
     own = waiting[name]
-    return own.stop.size > 0 and not _up_to(own, _others_limit_us(name, waiting, couplings))
+    return own.stop.size > 0 and not up_to(own, _others_limit_us(name, waiting, couplings))
 
 
-def _up_to(w: StagedChunks, limit_us: int | None) -> int:
+def up_to(w: StagedChunks, limit_us: int | None) -> int:
     """Number of chunks before the first that begins after the limit."""
-    beyond = np.flatnonzero(w.time_min > limit_us) if limit_us is not None else w.stop[:0]
-    return int(beyond[0]) if beyond.size else int(w.stop.size)
+    if limit_us is None or not w.stop.size:
+        return w.stop.size
+    beyond = w.time_min > limit_us
+    first = int(beyond.argmax())
+    return first if beyond[first] else w.stop.size
 
 
 def _rows(w: StagedChunks, count: int) -> int:

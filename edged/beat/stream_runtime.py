@@ -37,6 +37,8 @@ class StreamRuntime:
     time: WatermarkTracker
     laggards: Laggards
     silence: Silence
+    none: Batch
+    """No row."""
     rows: int = 0
     """Rows taken."""
     late: int = 0
@@ -55,6 +57,7 @@ class StreamRuntime:
             WatermarkTracker(plan.lateness_us, plan.idle_after_us),
             Laggards(plan.max_behind_us, plan.idle_after_us),
             Silence(plan.silent_after_us),
+            empty_batch(plan.schema),
         )
 
     @property
@@ -62,27 +65,27 @@ class StreamRuntime:
         """Whether all its producers have said end of stream and all its rows are processed."""
         return self.time.watermark_us == WATERMARK_MAX_US
 
-    def front_us(self, monotonic_us: int, wall_us: int) -> int:
+    def front_us(self, active: Mask, wall_us: int) -> int:
         """The latest time that an active producer has sent, at most the wall clock."""
-        producers = self.staging.producers
-        latest = producers.latest_us[self.time.active(producers, monotonic_us)]
+        latest = self.staging.producers.latest_us[active]
         front = int(latest.max()) if latest.size else WATERMARK_MIN_US
         return min(front, wall_us) if wall_us >= CLOCK_SANE_US else front
 
-    def judge(self, front_us: int, monotonic_us: int) -> None:
+    def judge(self, front_us: int, active: Mask, monotonic_us: int) -> None:
         """Find the producers that are too far behind to count; see `edged.beat.laggards`."""
         producers = self.staging.producers
-        measured: Mask = self.time.active(producers, monotonic_us)
         if self.staging.full:  # the rows of a slow producer may be unread
-            measured[:] = False
+            active = np.zeros_like(active)
         changed = self.laggards.judge(
             producers,
-            self.staging.unlogged()[1],
+            self.staging.arrived(),
             self.time.watermark_us,
             front_us,
-            measured,
+            active,
             monotonic_us,
         )
+        if not changed:
+            return
         front_us = front_us if self.ended else max(front_us, self.time.watermark_us)
         for n in changed:
             distance_us = max(0, front_us - int(producers.latest_us[n]))
@@ -91,8 +94,9 @@ class StreamRuntime:
 
     def forget(self) -> None:
         """Reset what is kept of producers that the source has forgotten."""
-        self.time.forget(self.staging.producers.forgotten)
-        self.laggards.forget(self.staging.producers.forgotten)
+        if forgotten := self.staging.producers.forgotten:
+            self.time.forget(forgotten)
+            self.laggards.forget(forgotten)
 
     def close_round(self) -> None:
         """Await all producers again: the stream is opened again without a row of its own."""
@@ -102,15 +106,13 @@ class StreamRuntime:
 
     def logged(self) -> StreamFacts:
         """The facts of a beat that takes nothing from this stream."""
-        batch, chunks = self.staging.unlogged()
-        producers = self.staging.producers
         return StreamFacts(
-            batch.rows,
-            int(chunks.stop.size),
+            self.staging.unlogged_rows,
+            self.staging.unlogged_chunks,
             0,
             0,
             self.time.watermark_us,
-            producers.changes() if producers.changed() else {},
+            self.staging.producers.changes_if_any(),
             refused_ahead=self.staging.refused_ahead,
         )
 
@@ -119,11 +121,11 @@ class StreamRuntime:
         watermark."""
         before, name = self.time.watermark_us, self.plan.name
         self.time.watermark_us = f.watermark_us
-        batch = self.staging.pending().slice(0, f.take_rows)
-        none = empty_batch(self.plan.schema)
+        batch, none = self.staging.pending(f.take_rows), self.none
+        if not f.take_chunks:
+            return batch, none
         chunks = self.staging.chunks()
-        earliest = chunks.time_min[: f.take_chunks]
-        if not f.take_chunks or int(earliest.min()) >= before:
+        if int(chunks.time_min[: f.take_chunks].min()) >= before:
             return batch, none
         on_time = batch[self.plan.time].values >= before
         late = np.flatnonzero(~on_time)

@@ -81,8 +81,9 @@ class WatermarkTracker:
         active = known & (monotonic_us - producers.seen_us[:n] < self.idle_after_us)
         active[left] = True
         active &= producers.behind[:n] == 0
-        if active.any():
-            return max(self.watermark_us, behind(int(latest[active].min()), self.lateness_us))
+        counted = latest[active]
+        if counted.size:
+            return max(self.watermark_us, behind(int(counted.min()), self.lateness_us))
         sending = known & (producers.latest_us[:n] > WATERMARK_MIN_US)
         if ended.any() and not left.size and not sending.any():
             return WATERMARK_MAX_US
@@ -96,9 +97,8 @@ class WatermarkTracker:
         """
         if self._awaited_until(producers, monotonic_us) > monotonic_us:
             return WATERMARK_MIN_US
-        n = len(producers.ids)
-        active = self.active(producers, monotonic_us)
-        return int(producers.latest_us[:n][active].min()) if active.any() else None
+        latest = producers.latest_us[self.active(producers, monotonic_us)]
+        return int(latest.min()) if latest.size else None
 
     def active(self, producers: Producers, monotonic_us: int) -> npt.NDArray[np.bool_]:
         """The active producers, by number, whatever is staged."""

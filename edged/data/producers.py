@@ -128,15 +128,24 @@ class Producers:
 
     def changed(self) -> bool:
         """Whether `changes` is not empty, so that a beat must be committed even without rows."""
-        if self._new or self.forgotten or self.contents != self._told:
-            return True
-        return self._changed_numbers().size > 0
+        return bool(self.changes_if_any())
+
+    def changes_if_any(self) -> dict[str, Any]:
+        """`changes`; an empty dict where nothing has changed."""
+        at = self._changed_numbers()
+        if at.size or self._new or self.forgotten or self.contents != self._told:
+            return self._changes(at)
+        return {}
 
     def changes(self) -> dict[str, Any]:
         """The delta since the last `mark_logged`: freed numbers, new names, values by number."""
-        at = self._changed_numbers()
-        named = self.contents.keys() | self._told.keys()
-        contents = {n: self.contents.get(n, "") for n in sorted(named)}
+        return self._changes(self._changed_numbers())
+
+    def _changes(self, at: npt.NDArray[np.int64]) -> dict[str, Any]:
+        contents: dict[int, str] = {}
+        if self.contents != self._told:
+            named = self.contents.keys() | self._told.keys()
+            contents = {n: self.contents.get(n, "") for n in sorted(named)}
         return {
             "forgotten": self.forgotten,
             "ids": [[number, self.ids[number]] for number in self._new],
@@ -190,7 +199,9 @@ class Producers:
     def mark_logged(self) -> None:
         """The delta of `changes` is in a record."""
         self.forgotten, self._new = [], []
-        self._logged, self._told = self._values(), dict(self.contents)
+        self._logged = self._values()
+        if self._told != self.contents:
+            self._told = dict(self.contents)
 
     def to_json(self) -> dict[str, Any]:
         """The durable fields, for a snapshot."""
@@ -258,13 +269,18 @@ class Producers:
         return (self.seq.copy(), self.latest_us.copy(), self.ended.copy(), self.behind.copy())
 
     def _changed_numbers(self) -> npt.NDArray[np.int64]:
-        n = self._logged[0].size
-        differs = np.ones(len(self.ids), np.bool_)
-        differs[:n] = False
-        for value, logged in zip(self._values(), self._logged, strict=True):
-            differs[:n] |= value[:n] != logged
-        differs[self.forgotten] = True  # a replay starts them from nothing
-        return np.flatnonzero(differs)
+        seq, latest_us, ended, behind = self._logged
+        n = seq.size
+        differs = self.seq[:n] != seq
+        differs |= self.latest_us[:n] != latest_us
+        differs |= self.ended[:n] != ended
+        differs |= self.behind[:n] != behind
+        if n < len(self.ids):
+            differs = np.concatenate([differs, np.ones(len(self.ids) - n, np.bool_)])
+        if self.forgotten:
+            differs[self.forgotten] = True  # a replay starts them from nothing
+        found: npt.NDArray[np.int64] = differs.nonzero()[0]
+        return found
 
 
 def _extended(array: npt.NDArray[Any], size: int, fill: int) -> npt.NDArray[Any]:

@@ -110,7 +110,7 @@ class _Half:
 
 
 class _ChunkLog:
-    """Chunk entries, with stops as rows of the current half; grows, and compacts in place."""
+    """Chunk entries, with stops as rows of the current half; grows and compacts into new arrays."""
 
     def __init__(self) -> None:
         self.producer = np.empty(256, np.int32)
@@ -132,13 +132,17 @@ class _ChunkLog:
             setattr(self, name, new)
         self.head, self.logged, self.tail = self.head - start, self.logged - start, tail - start
 
-    def copy(self, start: int, stop: int, first_row: int) -> Chunks:
-        """Entries `start:stop`, as a copy with stops counted from `first_row`."""
+    def entries(self, start: int, stop: int, first_row: int) -> Chunks:
+        """Entries `start:stop`, with stops counted from `first_row`.
+
+        Stops are a copy, since a compaction moves them; the rest are views, which stay valid: an
+        entry is never overwritten, and `reserve` makes new arrays.
+        """
         return Chunks(
-            self.producer[start:stop].copy(),
+            self.producer[start:stop],
             self.stop[start:stop] - first_row,
-            self.time_min[start:stop].copy(),
-            self.time_max[start:stop].copy(),
+            self.time_min[start:stop],
+            self.time_max[start:stop],
         )
 
 
@@ -246,13 +250,13 @@ class Staging:
         """
         return self.useful_us if self.live_bytes() > self._ahead else TIME_MAX_US
 
-    def pending(self) -> Batch:
-        """All rows staged and not consumed, as views."""
-        return self._half.view(self._head, self._tail)
+    def pending(self, rows: int | None = None) -> Batch:
+        """The first `rows` rows that are staged and not consumed, by default all, as views."""
+        return self._half.view(self._head, self._tail if rows is None else self._head + rows)
 
     def chunks(self) -> Chunks:
         """The chunks of the pending rows."""
-        return self._log.copy(self._log.head, self._log.tail, self._head)
+        return self._log.entries(self._log.head, self._log.tail, self._head)
 
     def consume(self, chunks: int, rows: int) -> None:
         """Drop the first `chunks` pending chunks, which are the first `rows` pending rows."""
@@ -264,8 +268,16 @@ class Staging:
 
     def unlogged(self) -> tuple[Batch, Chunks]:
         """Views and chunks of rows appended since the last `mark_logged`, consumed or not."""
-        rows = self._half.view(self._logged, self._tail)
-        return rows, self._log.copy(self._log.logged, self._log.tail, self._logged)
+        return self._half.view(self._logged, self._tail), self.arrived()
+
+    def arrived(self) -> Chunks:
+        """The chunks of `unlogged`."""
+        return self._log.entries(self._log.logged, self._log.tail, self._logged)
+
+    @property
+    def unlogged_rows(self) -> int:
+        """Number of the rows of `unlogged`."""
+        return self._tail - self._logged
 
     @property
     def unlogged_chunks(self) -> int:
@@ -322,10 +334,10 @@ class Staging:
             need[c] > half.bytes_max[c] for c in self._variable
         ):
             self._compact(rows, bytes_each)
+            half = self._half
+            ends = half.bytes_at(self._tail)
         self._log.reserve(chunks)
-        half = self._half
         times = half.batch.columns[self.time_index].values
-        ends = half.bytes_at(self._tail)
         return StagingTarget(half.addresses, times, self._tail, ends, self._log)
 
     def extend(self, rows: int, chunks: int, latest_us: int) -> None:
@@ -352,7 +364,7 @@ class Staging:
                 state[f"offsets.{i}"] = column.offsets - first
         chunks = self.chunks()
         for name in ("producer", "stop", "time_min", "time_max"):
-            state[f"chunks.{name}"] = getattr(chunks, name)
+            state[f"chunks.{name}"] = getattr(chunks, name).copy()
         state["refused_ahead"] = np.array([self.refused_ahead], np.int64)
         return state
 

@@ -104,8 +104,10 @@ def flat_view(buffer: Buffer) -> memoryview:
     if isinstance(buffer, np.ndarray):
         if buffer.size == 0:
             return memoryview(b"")
+        if buffer.ndim == 1 and buffer.flags.c_contiguous:
+            return buffer.view(np.uint8).data
         return np.ascontiguousarray(buffer).reshape(-1).view(np.uint8).data
-    view = memoryview(buffer)
+    view = buffer if isinstance(buffer, memoryview) else memoryview(buffer)
     return view if view.format == "B" and view.ndim == 1 else view.cast("B")
 
 

@@ -126,24 +126,23 @@ class Decoder:
     def _copy(
         self, messages: Int64s, regions: Int64s, places: Int64s, to: StagingTarget, rows: int
     ) -> None:
-        cuts = [0, len(messages)]
-        if self._workers is not None and self._workers.count > 1 and rows >= SPLIT_ROWS:
-            parts = np.arange(1, self._workers.count) * rows // self._workers.count
-            ends = np.cumsum(messages[:, ipc.MESSAGE.kept])
-            cuts[1:1] = np.searchsorted(ends, parts).tolist()
-        calls = [
-            partial(
-                ipc_columns.copy, messages, first, last, regions, self._layouts,
-                self.staging.time_index, places, to.addresses, to.row, to.bytes_at, to.times,
-            )
-            for first, last in pairwise(cuts)
-            if first < last
-        ]  # fmt: skip
-        if len(calls) == 1 or self._workers is None:
-            for call in calls:
-                call()
-        else:
-            self._workers.run(calls)
+        rest = (
+            regions, self._layouts, self.staging.time_index, places, to.addresses, to.row,
+            to.bytes_at, to.times,
+        )  # fmt: skip
+        if self._workers is None or self._workers.count == 1 or rows < SPLIT_ROWS:
+            ipc_columns.copy(messages, 0, len(messages), *rest)
+            return
+        parts = np.arange(1, self._workers.count) * rows // self._workers.count
+        ends = np.cumsum(messages[:, ipc.MESSAGE.kept])
+        cuts = [0, *np.searchsorted(ends, parts).tolist(), len(messages)]
+        self._workers.run(
+            [
+                partial(ipc_columns.copy, messages, first, last, *rest)
+                for first, last in pairwise(cuts)
+                if first < last
+            ]
+        )
 
 
 def problem(region: Int64s, staging: Staging, message_bytes_max: int) -> str:

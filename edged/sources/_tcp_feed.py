@@ -271,7 +271,7 @@ class StreamFeed:
         """A ticket for everything staged since the last call; None for nothing."""
         seq = self.staging.producers.seq
         self._sealed = at_least(self._sealed, seq.size)
-        changed = np.flatnonzero(seq != self._sealed[: seq.size])
+        changed = (seq != self._sealed[: seq.size]).nonzero()[0]
         ends, self._ends = self._ends, []
         if changed.size == 0 and not ends:
             return None
@@ -308,14 +308,14 @@ class StreamFeed:
         left = regions[:, ipc.REGION.length] - regions[:, ipc.REGION.consumed]
         for i in own:
             self._keep_own(self._at(int(slots[i])), regions[i], int(left[i]))
-        shared = np.arange(len(slots)) if not own else np.delete(np.arange(len(slots)), own)
-        starts = regions[shared, ipc.REGION.address] + regions[shared, ipc.REGION.consumed]
-        rest, lines = left[shared], self._lines
-        self._memory.bytes += calls.keep(
-            fds[shared], starts, rest, lines.table, lines.tails, self._way
-        )
-        for j in np.flatnonzero(rest).tolist():
-            i = int(shared[j])
+        starts = regions[:, ipc.REGION.address] + regions[:, ipc.REGION.consumed]
+        rest, lines = left.copy(), self._lines
+        shared = None if not own else np.delete(np.arange(len(slots)), own)
+        if shared is not None:
+            fds, starts, rest = fds[shared], starts[shared], rest[shared]
+        self._memory.bytes += calls.keep(fds, starts, rest, lines.table, lines.tails, self._way)
+        for j in rest.nonzero()[0].tolist():
+            i = j if shared is None else int(shared[j])
             self._keep(self._at(int(slots[i])), regions[i], int(left[i]), arena, base)
         return self._outcomes(slots, regions, texts)
 
@@ -407,9 +407,10 @@ class StreamFeed:
         self._table[slots, ipc.REGION.slow] = regions[:, ipc.REGION.slow]
         odd = (regions[:, ipc.REGION.error] != 0) | (regions[:, ipc.REGION.end] != 0)
         odd |= regions[:, ipc.REGION.duplicates] != 0
-        odd[list(texts)] = True
+        if texts:
+            odd[list(texts)] = True
         outcomes = []
-        for i in np.flatnonzero(odd).tolist():
+        for i in odd.nonzero()[0].tolist():
             outcome = ConnectionOutcome(self._at(int(slots[i])))
             if i in texts:
                 outcome.error, outcome.reason = texts[i]

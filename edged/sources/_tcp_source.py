@@ -22,7 +22,7 @@ import numpy as np
 
 from edged.client import frames
 from edged.data.columns import address
-from edged.data.staging import Staging
+from edged.data.staging import TIME_MAX_US, Staging
 from edged.errors import ProtocolError
 from edged.sources import _tcp_calls as calls
 from edged.sources._tcp_admission import Admission
@@ -152,7 +152,7 @@ class TcpSource(Source):
             if self._memory.spent():
                 self._free_memory()
         unread = self._ready.view()
-        index = self._lines.table[unread, calls.S_FEED]
+        index = self._lines.table[unread, calls.S_FEED] if unread.size else unread
         for feed in self._feeds.values():
             feed.mark_waiting_seen(unread[index == feed.index], monotonic_us)
 
@@ -259,13 +259,17 @@ class TcpSource(Source):
                 unserved.append(fd)
             elif self._receive(connection):
                 own.append(len(self._receiver.regions()) - 1)
-        self._ready.put_first(np.array([*received.later.tolist(), *unserved], np.int64))
+        if unserved or received.later.size:
+            self._ready.put_first(np.array([*received.later.tolist(), *unserved], np.int64))
         return own
 
     def _without_ahead(self, fds: Int64s) -> Int64s:
         """These connections without those whose rows no beat could take; these are set aside."""
+        limited = [f for f in self._feeds.values() if f.staging.read_until_us() != TIME_MAX_US]
+        if not limited:
+            return fds
         index = self._lines.table[fds, calls.S_FEED]
-        for feed in self._feeds.values():
+        for feed in limited:
             mine = fds[index == feed.index]
             ahead = mine[feed.are_ahead(mine)]
             if ahead.size:
@@ -302,7 +306,7 @@ class TcpSource(Source):
     def _decode_round(self, own: list[int], monotonic_us: int, wall_us: int) -> None:
         regions, receiver = self._receiver.regions(), self._receiver
         for feed in self._feeds.values():
-            mine = np.flatnonzero(regions[:, calls.G_FEED] == feed.index)
+            mine = (regions[:, calls.G_FEED] == feed.index).nonzero()[0]
             if not mine.size:
                 continue
             outcomes = feed.decode(
@@ -456,7 +460,7 @@ class TcpSource(Source):
                 self._acks += calls.send(
                     numbers, seqs, feed.fds, table, frame, frames.ACK, unsent
                 )  # fmt: skip
-            for i in np.flatnonzero(unsent >= 0).tolist():
+            for i in (unsent >= 0).nonzero()[0].tolist():
                 connection = feed.by_number.get(int(numbers[i]))
                 if connection is not None and feed.fds[connection.number] >= 0:
                     self._acks += 1

@@ -51,7 +51,9 @@ FLAG_SYNC = 1
 FLAG_COPY = 2
 _HEADER = struct.Struct("<IHHQQQQQQIIII")
 _PAGE = struct.Struct("<QQII64s")
-_ZEROS = bytes(ALIGN)
+_ZEROS = memoryview(bytes(ALIGN))
+JOINED_BYTES_MAX = 1 << 16
+"""Inputs, or pages, of a record that are copied into one buffer: fewer calls than one a part."""
 
 
 @dataclass(frozen=True)
@@ -177,10 +179,10 @@ class Encoded:
         entries = [
             pack_page(p.key, len(d), c) for p, d, c in zip(record.pages, datas, crcs, strict=True)
         ]
-        facts = record.facts + _ZEROS[: padding(len(record.facts))]
+        facts = record.facts + bytes(padding(len(record.facts)))
         self._head = b"".join([lengths, *entries, facts])
-        self._inputs = _padded(inputs)
-        self._pages = _padded(datas)
+        self._inputs = _joined(inputs)
+        self._pages = _joined(datas)
         self._counts = len(inputs), len(datas)
         size = _HEADER.size + len(self._head)
         size += sum(map(len, self._inputs)) + sum(map(len, self._pages))
@@ -194,7 +196,7 @@ class Encoded:
         """Everything to write, in order."""
         crc = zlib.crc32(self._head, seed)
         for part in self._inputs:
-            crc = zlib.crc32(flat_view(part), crc)
+            crc = zlib.crc32(part, crc)
         flags = FLAG_SYNC * lineage.sync | FLAG_COPY * lineage.copy
         fields = (RECORD_MAGIC, VERSION, flags, segment, self.number)
         past = (lineage.previous, lineage.durable, lineage.snapshots)
@@ -212,12 +214,15 @@ class Encoded:
         return RecordEntry(header, offset, tuple(places))
 
 
-def _padded(parts: Sequence[memoryview]) -> list[Buffer]:
-    out: list[Buffer] = []
+def _joined(parts: Sequence[memoryview]) -> list[memoryview]:
+    """The parts with their padding, in one buffer if they are small."""
+    out: list[memoryview] = []
     for part in parts:
         out.append(part)
         if pad := padding(len(part)):
             out.append(_ZEROS[:pad])
+    if len(out) > 1 and sum(map(len, out)) <= JOINED_BYTES_MAX:
+        return [memoryview(b"".join(out))]
     return out
 
 

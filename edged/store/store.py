@@ -454,10 +454,11 @@ class Store:
         held = self.bytes_used + self._disk.free(self._path)
         return held if self.bytes_max is None else min(held, self.bytes_max)
 
-    def is_crowded(self, size: int) -> bool:
-        """Whether the second of two records of `size` bytes, and a snapshot, may find no room."""
+    def is_crowded(self, size: int, capacity: int) -> bool:
+        """Whether the second of two records of `size` bytes, and a snapshot, may find no room in
+        `capacity`."""
         more = 2 * max(self._segment_bytes, 2 * ALIGN + size) + self._snapshots.next_bytes
-        return self.bytes_used + more > self.capacity
+        return self.bytes_used + more > capacity
 
     @property
     def log_segments(self) -> int:

@@ -171,7 +171,7 @@ def test_on_a_small_disk_a_snapshot_is_due_before_the_log_fills_it():
         log_bytes_since_snapshot, capacity, crowded, log_segments = 0, 24 << 20, False, 1
 
         @classmethod
-        def is_crowded(cls, size):
+        def is_crowded(cls, size, capacity):
             return cls.crowded
 
     class Snapshots:
