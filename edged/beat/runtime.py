@@ -306,6 +306,8 @@ class JobRuntime:
     def place(self) -> None:
         """After a beat: switch to better kernels where there are some."""
         for name, placer in self.placers.items():
+            if not placer.chooses:
+                continue
             operator = self.operators[name]
             assert isinstance(operator, Placed)
             kernel = placer.beat(*operator.size())

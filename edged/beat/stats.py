@@ -160,7 +160,8 @@ class Stats:
             self.beats += 1
             self.rows += times.rows_taken
             self.pages += len(commit.pages)
-            self.stage_us.update(stages)
+            for name, us in stages.items():
+                self.stage_us[name] += us
             if times.rows_taken:
                 self._observe(times, commit, stages)
             if self._trace is not None:

@@ -36,9 +36,12 @@ def take(
         rows = np.array(rows, np.int64)
     bounds = _bounds(rows.size, workers)
     parts: _Parts = []
+    rows_at = address(rows)
     columns = tuple(
-        _take_column(c, rows, bounds, scratch, f"{name}.{i}", parts)
-        for i, c in enumerate(batch.columns)
+        [
+            _take_column(c, rows, rows_at, bounds, scratch, f"{name}.{i}", parts)
+            for i, c in enumerate(batch.columns)
+        ]
     )
     if parts:
         _gather(parts, workers if len(bounds) > 1 else None)
@@ -48,7 +51,7 @@ def take(
 def take_fixed(source: Array, rows: _Int64s, target: Array) -> None:
     """`target[:] = source[rows]`, for values of a fixed width."""
     parts: _Parts = []
-    _fixed_parts(source, rows, [(0, rows.size)], target, parts)
+    _fixed_parts(source, address(rows), [(0, rows.size)], target, parts)
     _gather(parts, None)
 
 
@@ -74,6 +77,7 @@ def _bounds(size: int, workers: Workers | None) -> list[tuple[int, int]]:
 def _take_column(
     column: Column,
     rows: _Int64s,
+    rows_at: int,
     bounds: list[tuple[int, int]],
     scratch: Scratch,
     name: str,
@@ -83,26 +87,26 @@ def _take_column(
     valid: npt.NDArray[np.uint8] | None = None
     if column.valid is not None:
         valid = scratch.get(f"{name}.valid", rows.size, np.uint8)
-        _fixed_parts(column.valid, rows, bounds, valid, parts)
+        _fixed_parts(column.valid, rows_at, bounds, valid, parts)
     if column.offsets is None:
         dtype = column.values.dtype
         values = scratch.get(f"{name}.{dtype.str}", rows.size, dtype)
-        _fixed_parts(column.values, rows, bounds, values, parts)
+        _fixed_parts(column.values, rows_at, bounds, values, parts)
         return Column(values, valid)
     source, size, at = address(column.values), column.values.size, address(column.offsets)
     offsets = scratch.get(f"{name}.offsets", rows.size + 1, np.int64)
     values = scratch.get(f"{name}.bytes", gather.gather_offsets(at, rows, offsets), np.uint8)
     for a, b in bounds:
-        parts.append((size, source, address(rows), a, b, address(values), at, address(offsets)))
+        parts.append((size, source, rows_at, a, b, address(values), at, address(offsets)))
     return Column(values, valid, offsets)
 
 
 def _fixed_parts(
     source: Array,
-    rows: _Int64s,
+    rows_at: int,
     bounds: list[tuple[int, int]],
     target: Array,
     parts: _Parts,
 ) -> None:
-    a, b, picked, width = address(source), address(target), address(rows), source.dtype.itemsize
-    parts.extend((width, a, picked, i, j, b, 0, 0) for i, j in bounds)
+    a, b, width = address(source), address(target), source.itemsize
+    parts.extend([(width, a, rows_at, i, j, b, 0, 0) for i, j in bounds])

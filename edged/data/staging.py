@@ -183,6 +183,12 @@ class Staging:
         self._ahead = self._half_bytes // 8
         self._full = False
         self._row_bytes = sum((f.dtype.width or 8) + int(f.nullable) for f in schema)
+        wire = sum(
+            4 if f.dtype.variable else 0.125 if f.dtype.name == "bool" else f.dtype.width
+            for f in schema
+        )
+        self.staged_per_wire_byte = max(1.0, self._row_bytes / wire)
+        """Largest growth of a byte of Arrow IPC body when it is staged (bits become bytes)."""
         self._variable = [i for i, f in enumerate(schema) if f.dtype.variable]
         rows = max(1, min(ROWS_MIN, self._half_bytes // self._row_bytes))
         self._half = _Half(schema, rows, [rows * 8 * int(f.dtype.variable) for f in schema])
@@ -205,15 +211,6 @@ class Staging:
     def batch_bytes_max(self) -> int:
         """Largest single batch, in staged bytes, that always fits an empty staging."""
         return self._high
-
-    @property
-    def staged_per_wire_byte(self) -> float:
-        """Largest growth of a byte of Arrow IPC body when it is staged (bits become bytes)."""
-        wire = sum(
-            4 if f.dtype.variable else 0.125 if f.dtype.name == "bool" else f.dtype.width
-            for f in self.schema
-        )
-        return max(1.0, self._row_bytes / wire)
 
     def live_bytes(self) -> int:
         """Bytes of live rows (not consumed, or not logged)."""

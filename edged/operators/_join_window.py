@@ -12,7 +12,7 @@ decides which records stay live.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -43,6 +43,9 @@ class RowStore:
         self.start = self.stop = 0
         self._capacity = ROWS_MIN
         self._columns = [_Growing(f) for f in schema.fields]
+        self._read: Schema | None = None
+        self._places: list[int] = []
+        """Places of the store's columns in batches of the schema `_read`."""
 
     @property
     def rows(self) -> int:
@@ -64,15 +67,21 @@ class RowStore:
             for column in self._columns:
                 column.move(self.start, self.stop, self._capacity)
             self.start, self.stop = 0, self.rows
-        for column, field in zip(self._columns, self.schema.fields, strict=True):
-            column.append(self.stop, batch[field.name], batch.rows, copies)
+        if batch.schema is not self._read:
+            self._read = batch.schema
+            self._places = [batch.schema.index(name) for name in self.schema.names]
+        for column, place in zip(self._columns, self._places, strict=True):
+            column.append(self.stop, batch.columns[place], batch.rows, copies)
         self.stop += batch.rows
         return moved
 
     def view(self) -> Batch:
         """All rows up to `stop`; those before `start` are dead but readable."""
-        columns = tuple(c.view(self.stop) for c in self._columns)
-        return Batch(self.schema, self.stop, columns)
+        return Batch(self.schema, self.stop, self.columns(range(len(self._columns))))
+
+    def columns(self, places: Iterable[int]) -> tuple[Column, ...]:
+        """Some columns of `view`."""
+        return tuple([self._columns[place].view(self.stop) for place in places])
 
     def nbytes(self) -> int:
         """Bytes of the arrays."""
@@ -86,9 +95,19 @@ class _Growing:
         self._values = np.empty(ROWS_MIN, field.dtype.numpy)
         self._valid = np.empty(ROWS_MIN, np.uint8) if field.nullable else None
         self._offsets = np.zeros(ROWS_MIN + 1, np.int64) if field.dtype.variable else None
+        self._locate()
+
+    def _locate(self) -> None:
+        """Note the addresses of the arrays."""
+        self._values_at = address(self._values)
+        self._valid_at = 0 if self._valid is None else address(self._valid)
 
     def move(self, start: int, stop: int, capacity: int) -> None:
         """Move rows `start..stop` to the front of arrays of `capacity` rows."""
+        self._move(start, stop, capacity)
+        self._locate()
+
+    def _move(self, start: int, stop: int, capacity: int) -> None:
         if self._valid is not None:
             self._valid = _moved(self._valid, start, stop, capacity)
         if self._offsets is None:
@@ -101,10 +120,10 @@ class _Growing:
 
     def append(self, at: int, column: Column, rows: int, copies: Copies) -> None:
         if self._valid is not None and column.valid is not None:
-            copies.append((address(self._valid) + at, address(column.valid), 1))
+            copies.append((self._valid_at + at, address(column.valid), 1))
         if self._offsets is None or column.offsets is None:
             width = self._values.itemsize
-            copies.append((address(self._values) + width * at, address(column.values), width))
+            copies.append((self._values_at + width * at, address(column.values), width))
             return
         first, last = int(column.offsets[0]), int(column.offsets[rows])
         end = int(self._offsets[at])
@@ -152,6 +171,10 @@ class Side:
         self._plain = len(dtypes) == 1 and not dtypes[0].variable
         self._tables = address(self._key_table), address(self._copy_table)
         self._mask: Array | None = None
+        self._nullable = any(source.field(name).nullable for name in keys)
+        self._read: Schema | None = None
+        self._places: list[int] = []
+        """Places of the keys, and then of the time, in batches of the schema `_read`."""
 
     def describe(self, batch: Batch, records: int, row: Int64s) -> None:
         """Make room for a beat's rows and write into `row` the work of `kernels.cpu.ingest`; the
@@ -159,18 +182,22 @@ class Side:
         copies: Copies = []
         self.base = (self.base + self.store.append(batch, copies)) % 2**32
         self._copy_table[: len(copies)] = copies
-        for k, name in enumerate(self._keys):
-            column = batch[name]
+        if batch.schema is not self._read:
+            self._read = batch.schema
+            self._places = [batch.schema.index(name) for name in (*self._keys, self._time)]
+        *keys, time = self._places
+        for k, place in enumerate(keys):
+            column = batch.columns[place]
             self._key_table[k, ingest.KEY.values] = address(column.values)
             self._key_table[k, ingest.KEY.offsets] = (
                 0 if column.offsets is None else address(column.offsets)
             )
-        self._mask = all_valid(batch, self._keys, self._scratch)
+        self._mask = all_valid(batch, self._keys, self._scratch) if self._nullable else None
         kept = 0 if self._plain else address(self._scratch.get("hashes", batch.rows, np.uint64))
         row[: ingest.SIDE.kept + 1] = (
             batch.rows, self._tables[0], len(self._keys),
             0 if self._mask is None else address(self._mask),
-            address(batch[self._time].values), self.base + self.store.stop - batch.rows,
+            address(batch.columns[time].values), self.base + self.store.stop - batch.rows,
             self._tables[1], len(copies), records, kept,
         )  # fmt: skip
 

@@ -229,6 +229,9 @@ class IntervalJoin(Placed, Deferring):
         self._verify = exact_bits(links[0].schema, plan.key_names(0)) != 32
         self._scratch = Scratch()
         self._sources = [plan.taken(i) for i in (0, 1)]
+        self._places = [
+            [plan.kept(i).index(name) for name in self._sources[i].names] for i in (0, 1)
+        ]
         self._watermarks = (WATERMARK_MIN_US, WATERMARK_MIN_US)
         self._arrived = [0, 0]
         self._matches = self._rows = self._deferred = self._overflowed = 0
@@ -373,9 +376,8 @@ class IntervalJoin(Placed, Deferring):
         """The output columns of the pairs (left rows, right rows)."""
         taken: list[Batch] = []
         for i, side in enumerate(self._sides):
-            view = side.store.view()
-            columns = tuple(view[name] for name in self._sources[i].names)
-            source = Batch(self._sources[i], view.rows, columns)
+            columns = side.store.columns(self._places[i])
+            source = Batch(self._sources[i], side.store.stop, columns)
             taken.append(take(source, pairs[i], self._scratch, SIDES[i], workers))
         output = tuple(taken[c.side][c.source] for c in self._plan.columns)
         found = Batch(self._plan.output.schema, pairs[0].size, output)

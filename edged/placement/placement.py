@@ -264,6 +264,11 @@ class Placer:
         self._beats = self._rows = 0
         self._candidate = kernel
 
+    @property
+    def chooses(self) -> bool:
+        """Whether there is a choice: a profile, and no pinned kernel."""
+        return self._profile is not None and not self.pinned
+
     def beat(self, rows: int, window: int) -> str | None:
         """Record a beat of `rows` tuples that leaves `window` tuples a side.
 
