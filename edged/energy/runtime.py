@@ -138,7 +138,9 @@ class EnergyGovernor:
         return []
 
     def start(self) -> None:
-        """Start the chosen policies."""
+        """Start the chosen policies.  The files that a status shows are found now, not within the
+        wait of a beat."""
+        self.health.look(self._clock.monotonic_us())
         self.policies.begin()
         self._entered()
 

@@ -45,8 +45,13 @@ AMBIENT_MC = 25_000.0
 THERMAL_K_PER_W = 4.0
 THERMAL_S = 60.0
 _DONE_US = 0.5
-_TIMES_US, _TICK_US = 100_000, 10_000
 """Less than that is nothing left."""
+_TIMES_US, _TICK_US = 100_000, 10_000
+SETTLE_US = 2_000
+"""With a clock, the files are at most this old when they are read.  An update takes about 1 ms,
+and a status document reads a hundred files."""
+SHOW_US = 100_000
+"""With a clock, work updates the files after this time; reads update them before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +95,9 @@ class SimulatedBoard(Commands):
     ) -> None:
         """Builds the tree in `directory`, or continues with an existing one.
 
-        With a clock (monotonic µs) sensors are up to date at every read; without one they change
-        with `advance` only.  Raises ProfileError.
+        With a clock (monotonic µs) files are at most SETTLE_US old when this process reads them,
+        and at most SHOW_US old for other processes while the board works; without one they change
+        with every `advance`, and only then.  Raises ProfileError.
         """
         self.profile, self.model = profile, PowerModel(profile)
         self.background = Background()
@@ -119,6 +125,9 @@ class SimulatedBoard(Commands):
         ]
         """By cluster: time at each clock."""
         self._clocked_at_us = self.now_us
+        self._shown_us, self._shown_j = self.now_us, 0.0
+        self._allowed: tuple[bytes, clocks.Allowed] | None = None
+        """What the tree allows, after which write (`SimulatedSysfs.written`)."""
         self._milli_c = float(layout.TEMPERATURE)
         self._cache: dict[BoardLoad, dict[str, float]] = {}
         self._lock = threading.RLock()
@@ -137,29 +146,48 @@ class SimulatedBoard(Commands):
         """Serve queued work and `work` up to `now_us`, then update clocks and sensors.  Without
         elapsed time, work is queued only."""
         with self._lock, self.sysfs.locked():
-            allowed = clocks.look(self.profile, self.sysfs)
-            if work is not None:
-                self._take(work, allowed)
-            elapsed_us = now_us - self.now_us
-            if elapsed_us <= 0:
-                return
-            before_j = self.input_joules
+            self._advance(now_us, work)
+            if self._clock_us is None or self.now_us - self._shown_us >= SHOW_US:
+                self._refresh()
+
+    def _advance(self, now_us: int, work: BoardWork | None) -> None:
+        allowed = self._look()
+        if work is not None:
+            self._take(work, allowed)
+        elapsed_us = now_us - self.now_us
+        if elapsed_us > 0:
             self._serve(now_us, allowed, (work.wakeups if work else 0.0) * 1e6 / elapsed_us)
-            self._show(allowed)
-            self._warm(self.input_joules - before_j, elapsed_us, self._gpu_powered(allowed))
-            self.sensors.renew()
+
+    def _refresh(self) -> None:
+        """Update the files, if time has passed since the last update."""
+        if (elapsed_us := self.now_us - self._shown_us) <= 0:
+            return
+        allowed = self._look()
+        self._show(allowed)
+        self._warm(self.input_joules - self._shown_j, elapsed_us, self._gpu_powered(allowed))
+        self._shown_us, self._shown_j = self.now_us, self.input_joules
+        self.sensors.renew()
+
+    def _look(self) -> clocks.Allowed:
+        """What the tree allows.  With a clock it is read again after a write only."""
+        if self._clock_us is None:
+            return clocks.look(self.profile, self.sysfs)
+        written = self.sysfs.written()
+        if self._allowed is None or self._allowed[0] != written:
+            self._allowed = written, clocks.look(self.profile, self.sysfs)
+        return self._allowed[1]
 
     @property
     def backlog_us(self) -> float:
         """Duration of the queued work at the current clocks."""
         with self._lock:
-            return self._duration_us(self._race, clocks.look(self.profile, self.sysfs))
+            return self._duration_us(self._race, self._look())
 
     @property
     def gpu_backlog_us(self) -> float:
         """Duration of the queued GPU work at the current clock."""
         with self._lock:
-            return self._gpu_left_us(clocks.look(self.profile, self.sysfs))
+            return self._gpu_left_us(self._look())
 
     @property
     def busy_share(self) -> float:
@@ -168,8 +196,15 @@ class SimulatedBoard(Commands):
         return self.charged_us / max(1, self.now_us - self._started_us)
 
     def _settle(self) -> None:
-        if self._clock_us is not None:
-            self.advance(self._clock_us())
+        """Bring the files up to date before a read."""
+        if self._clock_us is None:
+            return
+        with self._lock:
+            if (now_us := self._clock_us()) - self._shown_us < SETTLE_US:
+                return
+            with self.sysfs.locked():
+                self._advance(now_us, None)
+                self._refresh()
 
     def _duration_us(self, race: clocks.Race, allowed: clocks.Allowed) -> float:
         memory = replace(self._utilisation)

@@ -26,6 +26,7 @@ import fcntl
 import json
 import os
 import re
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from fnmatch import fnmatch
@@ -37,6 +38,8 @@ PRIVATE = ".simulated"
 """Directory in the root for files that are not part of the board."""
 
 FAULTS = f"{PRIVATE}/faults.json"
+WRITTEN = f"{PRIVATE}/written"
+"""Holds the process and the time of the last write to the tree."""
 Fault = tuple[str, int, str]
 """Pattern of paths, errno, and the accesses that fail: reads (`r`), writes (`w`) or both."""
 Rule = Callable[["SimulatedSysfs", str, str, "re.Match[str]"], None]
@@ -95,9 +98,22 @@ class SimulatedSysfs(Sysfs):
             match = pattern.fullmatch(real)
             if match:
                 with self.locked():
-                    rule(self, real, value.strip(), match)
+                    try:
+                        rule(self, real, value.strip(), match)
+                    finally:
+                        self._note_write()
                 return
         raise _error(path, errno.EACCES)
+
+    def written(self) -> bytes:
+        """Changes with every write that a rule was applied to, by whatever process."""
+        try:
+            return (self.root / WRITTEN).read_bytes()
+        except FileNotFoundError:
+            return b""
+
+    def _note_write(self) -> None:
+        (self.root / WRITTEN).write_text(f"{os.getpid()} {time.monotonic_ns()}")
 
     def writable(self, path: str) -> bool:
         """Whether a rule accepts writes and no fault blocks them."""

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from governors.detect import detect
 from governors.meters.base import survey
 from governors.profile_reader import load
+from governors.simulated import layout
 from governors.simulated.board import Background, BoardWork, SimulatedBoard
 from governors.simulated.kernel import open_root
 from governors.simulated.layout import RAPL_RANGE_UJ
@@ -199,3 +200,35 @@ def test_what_is_no_part_of_the_board_is_kept_apart(orin, tmp_path):
     marker = json.loads((tmp_path / ".simulated" / "board.json").read_text())
     assert marker["profile"] == "orin-nano"
     assert type(open_root(tmp_path)) is not type(open_root("/"))
+
+
+def test_with_a_clock_a_hundred_reads_at_once_update_the_files_once(tmp_path, monkeypatch):
+    now, updates = [5 * SECOND], []
+    board = SimulatedBoard(load("orin-nano"), tmp_path, clock_us=lambda: now[0])
+    renew = board.sensors.renew
+    monkeypatch.setattr(board.sensors, "renew", lambda: (updates.append(now[0]), renew()))
+    for _ in range(3):
+        now[0] += SECOND
+        for _ in range(100):
+            channels(board)
+            now[0] += 1
+    assert len(updates) == 3
+
+
+def test_with_a_clock_a_limit_that_another_process_sets_slows_the_next_race(tmp_path):
+    now = [5 * SECOND]
+    board = SimulatedBoard(load("orin-nano"), tmp_path, clock_us=lambda: now[0])
+    other = open_root(tmp_path)
+
+    def race_us():
+        now[0] += SECOND
+        board.advance(now[0])
+        board.advance(now[0], BoardWork(cycles=1e9))
+        return board.backlog_us
+
+    fast = race_us()
+    for policy in map(layout.policy_path, board.profile.clusters):
+        lowest = other.read(f"{policy}/cpuinfo_min_freq")
+        other.write(f"{policy}/scaling_min_freq", lowest)
+        other.write(f"{policy}/scaling_max_freq", lowest)
+    assert race_us() > 1.2 * fast
