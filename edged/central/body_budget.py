@@ -17,17 +17,30 @@ class BodyBudget:
         self._held: Counter[str] = Counter()
         self._waiting: deque[tuple[str, int, asyncio.Future[None]]] = deque()
 
+    def take_at_once(self, device: str, size: int) -> bool:
+        """Hold `size` bytes for `device` until `release`, if they are free; else False."""
+        if self._waiting or size > self._free or self._exceeds_share(device, size):
+            return False
+        self._hold(device, size)
+        return True
+
+    def release(self, device: str, size: int) -> None:
+        """Give back what is held."""
+        self._free += size
+        self._held[device] -= size
+        if self._held[device] <= 0:
+            del self._held[device]
+        self._grant()
+
     @asynccontextmanager
     async def take(self, device: str, size: int) -> AsyncIterator[None]:
         """Hold `size` bytes for `device`; requests are served in order of arrival."""
-        if self._waiting or size > self._free or self._exceeds_share(device, size):
+        if not self.take_at_once(device, size):
             await self._wait(device, size)
-        else:
-            self._hold(device, size)
         try:
             yield
         finally:
-            self._release(device, size)
+            self.release(device, size)
 
     async def _wait(self, device: str, size: int) -> None:
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -37,7 +50,7 @@ class BodyBudget:
             await turn
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():
-                self._release(device, size)
+                self.release(device, size)
             raise
 
     def _exceeds_share(self, device: str, size: int) -> bool:
@@ -47,13 +60,6 @@ class BodyBudget:
     def _hold(self, device: str, size: int) -> None:
         self._free -= size
         self._held[device] += size
-
-    def _release(self, device: str, size: int) -> None:
-        self._free += size
-        self._held[device] -= size
-        if self._held[device] <= 0:
-            del self._held[device]
-        self._grant()
 
     def _grant(self) -> None:
         """Resume waiting requests that fit; requests of a device at its share are skipped."""

@@ -36,9 +36,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from typing import Any
@@ -66,6 +67,7 @@ from edged.central.schemas import SCHEMA_BYTES_MAX, valid_id
 from edged.central.stats import CollectorStats
 from edged.central.tokens import Tokens
 from edged.errors import CentralError, SchemaMismatch
+from edged.http.llhttp_protocol import AnswerInOneWrite, DirectApplication
 from edged.metrics import Exposition
 from edged.metrics.central import DEVICES_MAX
 from edged.uplink import telemetry
@@ -84,6 +86,8 @@ _JSON = (b"content-type", b"application/json")
 _STATUS = {DAMAGED: 422, FULL: 507, QUOTA: 507}
 """Statuses of problems with pages; 409 for all others."""
 Answer = tuple[int, dict[str, Any]]
+_Sent = tuple[int, list[tuple[bytes, bytes]], bytes]
+_LOG = logging.getLogger(__name__)
 
 
 class Collector:
@@ -179,12 +183,33 @@ class Collector:
             ) from problem
         return Response(status_code=204)
 
+    def land_at_once(
+        self, scope: Scope, body: bytes, on_landed: Callable[[Callable[[], Answer]], None]
+    ) -> bool:
+        """Land the pages of a small request that has arrived; False if it must wait for memory.
+
+        Once they are durable, `on_landed` gets a function that makes the answer, on the event loop.
+        Raises RequestRefused.
+        """
+        sender, _ = self._sender(scope)
+        size = len(body)
+        if not self._budget.take_at_once(sender.device, size):
+            return False
+
+        def on_outcome(outcome: DeliveryOutcome | CentralError) -> None:
+            self._budget.release(sender.device, size)
+            on_landed(lambda: self._outcome(sender, outcome))
+
+        try:
+            self._committer.submit(check(sender, body), on_outcome)
+        except BaseException:
+            self._budget.release(sender.device, size)
+            raise
+        return True
+
     async def post_pages(self, scope: Scope, receive: Receive) -> Answer:
         """Land pages; raises RequestRefused."""
-        headers = RequestHeaders(scope)
-        sender = headers.session(self._device(headers, scope))
-        headers.guard("pages")
-        size = headers.announced(self._body_bytes_max)
+        sender, size = self._sender(scope)
         async with self._budget.take(sender.device, size):
             body = await read_body(receive, self._body_bytes_max)
             if len(body) > VERIFY_INLINE_BYTES:
@@ -196,6 +221,18 @@ class Collector:
                 outcome = await self._committer.commit(delivery)
             except CentralError as problem:
                 raise RequestRefused(503, str(problem)) from problem
+        return self._answer(sender, outcome)
+
+    def _sender(self, scope: Scope) -> tuple[DeviceSession, int]:
+        """The sender of a request with pages, and the body's announced size."""
+        headers = RequestHeaders(scope)
+        sender = headers.session(self._device(headers, scope))
+        headers.guard("pages")
+        return sender, headers.announced(self._body_bytes_max)
+
+    def _outcome(self, sender: DeviceSession, outcome: DeliveryOutcome | CentralError) -> Answer:
+        if isinstance(outcome, CentralError):
+            raise RequestRefused(503, str(outcome))
         return self._answer(sender, outcome)
 
     def _answer(self, sender: DeviceSession, outcome: DeliveryOutcome) -> Answer:
@@ -244,22 +281,55 @@ async def _refuse(_: Request, refused: Exception) -> Response:
     return JSONResponse(_refusal(refused), refused.status, {"Connection": "close"})
 
 
-class _Application:
+class _Application(DirectApplication):
     """The routes as an ASGI application.  Requests with pages, nearly all there are, pass by
-    FastAPI."""
+    FastAPI, and the small ones by ASGI."""
 
-    def __init__(self, collector: Collector, others: ASGIApp) -> None:
-        self._collector, self._others = collector, others
+    def __init__(self, collector: Collector, others: ASGIApp, on_bulk: Callable[[], None]) -> None:
+        self._collector, self._others, self._on_bulk = collector, others, on_bulk
+
+    def on_bulk(self) -> None:
+        """See `DirectApplication`."""
+        self._on_bulk()
+
+    def take(self, request: AnswerInOneWrite) -> bool:
+        """See `DirectApplication`."""
+        scope: Any = request.scope
+        if not _has_pages(scope) or len(request.body) > VERIFY_INLINE_BYTES:
+            return False
+
+        def on_landed(make: Callable[[], Answer]) -> None:
+            try:
+                answer = self._answer(*make(), close=False)
+            except RequestRefused as refused:
+                answer = self._refused(refused)
+            except Exception:
+                _LOG.exception("a request has no answer")
+                answer = 500, [_CLOSE], b"Internal Server Error"
+            request.answer(*answer)
+
+        try:
+            return self._collector.land_at_once(scope, bytes(request.body), on_landed)
+        except RequestRefused as refused:
+            request.answer(*self._refused(refused))
+            return True
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["path"] != _PAGES or scope["method"] != "POST":
+        if not _has_pages(scope):
             await self._others(scope, receive, send)
             return
         try:
-            status, content = await self._collector.post_pages(scope, receive)
-            close = _KNOWN not in scope["state"]
+            answer = self._answer(*await self._collector.post_pages(scope, receive), close=False)
         except RequestRefused as refused:
-            status, content, close = refused.status, _refusal(refused), True
+            answer = self._refused(refused)
+        status, headers, body = answer
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+    def _refused(self, refused: RequestRefused) -> _Sent:
+        return self._answer(refused.status, _refusal(refused), close=True)
+
+    def _answer(self, status: int, content: Mapping[str, Any], close: bool) -> _Sent:
         self._collector.answered(status)
         body = _json(content)
         headers = [
@@ -269,8 +339,11 @@ class _Application:
         ]
         if close:
             headers.append(_CLOSE)
-        await send({"type": "http.response.start", "status": status, "headers": headers})
-        await send({"type": "http.response.body", "body": body})
+        return status, headers, body
+
+
+def _has_pages(scope: Scope) -> bool:
+    return bool(scope["path"] == _PAGES and scope["method"] == "POST")
 
 
 _CHECK = HEADER.lower().encode()
@@ -299,8 +372,9 @@ class _AnswerCounter:
         await self._app(scope, receive, sending)
 
 
-def application(collector: Collector) -> ASGIApp:
-    """The ASGI application of `collector`: its routes only, no docs pages."""
+def application(collector: Collector, on_bulk: Callable[[], None]) -> ASGIApp:
+    """The ASGI application of `collector`: its routes only, no docs pages.  `on_bulk` is called
+    where a client sends much at once."""
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     app.add_exception_handler(RequestRefused, _refuse)
     app.add_middleware(_AnswerCounter, collector=collector)
@@ -308,4 +382,4 @@ def application(collector: Collector) -> ASGIApp:
     app.add_api_route("/v1/stats", collector.get_stats, methods=["GET"])
     app.add_api_route("/v1/schemas/{stream}/{version}", collector.put_schema, methods=["PUT"])
     app.add_api_route(_PAGES, lambda: None, methods=["POST"])  # all other methods are answered 405
-    return _Application(collector, app)
+    return _Application(collector, app, on_bulk)

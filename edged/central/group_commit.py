@@ -1,11 +1,13 @@
 """Group commit: deliveries that wait while the disk works are committed together.
 
 One thread takes the queued deliveries, at most `GROUP_BYTES_MAX` bytes and `GROUP_DEVICES_MAX`
-devices at a time, and commits them to the landing; the event loop never waits for a disk.  With a
-pause set, a group's first delivery waits that long for others.  After an error of the landing
-nothing is acknowledged: every waiting and later delivery gets the error, and `on_failed` is called
-once.  Before each group, and while nothing waits, the landing does a short step of its deferred
-work (`Landing.work_off`).
+devices at a time, and commits them to the landing; the event loop never waits for a disk.
+Deliveries of one turn of the event loop are handed over together, so that they share a commit.
+With a pause set, a group's first delivery waits that long for others.
+
+After an error of the landing nothing is acknowledged: every waiting and later delivery gets the
+error, and `on_failed` is called once.  Before each group, and while nothing waits, the landing does
+a short step of its deferred work (`Landing.work_off`).
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ from edged.errors import CentralError
 GROUP_BYTES_MAX = 32 << 20
 GROUP_DEVICES_MAX = 64
 _LOG = logging.getLogger(__name__)
-_Waiting = tuple[Delivery, "asyncio.Future[DeliveryOutcome]"]
+OnOutcome = Callable[["DeliveryOutcome | CentralError"], None]
+_Waiting = tuple[Delivery, OnOutcome]
 
 
 class GroupCommitter:
@@ -46,21 +49,45 @@ class GroupCommitter:
         self._on_failed = on_failed
         self._pause_us = pause_us
         self._loop = asyncio.get_running_loop()
+        self._given: list[_Waiting] = []
+        """Deliveries of this turn of the event loop."""
         self._queue: queue.SimpleQueue[_Waiting | None] = queue.SimpleQueue()
         self._failure: CentralError | None = None
         self._thread = threading.Thread(target=self._run, name="committer")
         self._thread.start()
 
+    def submit(self, delivery: Delivery, on_outcome: OnOutcome) -> None:
+        """Commit `delivery`; `on_outcome` is called on the event loop once it is durable, or with
+        the error of the landing."""
+        if not self._given:
+            self._loop.call_soon(self._hand_over)
+        self._given.append((delivery, on_outcome))
+
     async def commit(self, delivery: Delivery) -> DeliveryOutcome:
         """The result of `delivery`, which is durable on return.  Raises CentralError."""
         future: asyncio.Future[DeliveryOutcome] = self._loop.create_future()
-        self._queue.put((delivery, future))
+
+        def on_outcome(outcome: DeliveryOutcome | CentralError) -> None:
+            if future.done():
+                return
+            if isinstance(outcome, CentralError):
+                future.set_exception(outcome)
+            else:
+                future.set_result(outcome)
+
+        self.submit(delivery, on_outcome)
         return await future
 
     def close(self) -> None:
         """Commit what waits, then end the thread."""
+        self._hand_over()
         self._queue.put(None)
         self._thread.join()
+
+    def _hand_over(self) -> None:
+        for waiting in self._given:
+            self._queue.put(waiting)
+        self._given.clear()
 
     def _run(self) -> None:
         carry: _Waiting | None = None
@@ -132,10 +159,5 @@ def _bytes(delivery: Delivery) -> int:
 def _deliver(
     group: list[_Waiting], outcomes: list[DeliveryOutcome], failure: CentralError | None
 ) -> None:
-    for i, (_, future) in enumerate(group):
-        if future.done():
-            continue
-        if failure is not None:
-            future.set_exception(failure)
-        else:
-            future.set_result(outcomes[i])
+    for i, (_, on_outcome) in enumerate(group):
+        on_outcome(outcomes[i] if failure is None else failure)

@@ -98,6 +98,8 @@ class HighWaterTable:
     entries: dict[Key, _Entry] = field(default_factory=dict)
     dirty: set[Key] = field(default_factory=set)
     suspect: bool = False
+    head: bytes = b""
+    """The record's head as it was last written or read here."""
     inherited: bool = True
     """Whether the content was written by an earlier process.  If a sync of that process failed, the
     medium may lack it although the page cache has it, and a later sync does not write it."""
@@ -169,7 +171,8 @@ class DeviceRecord:
     def _head(self, doubt: int) -> None:
         table = self.table
         table.generation = (table.generation + 1) & 0xFFFFFFFFFFFFFFFF
-        os.pwrite(self._fd, _pack_head(table, doubt), 0)
+        table.head = _pack_head(table, doubt)
+        os.pwrite(self._fd, table.head, 0)
         self._marked = doubt == 1
 
     def mark_in_doubt(self) -> None:
@@ -250,7 +253,7 @@ class DeviceRecords:
             records: dict[int, DeviceRecord] = {}
             for device in sorted(set(devices)):
                 flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
-                fd = os.open(self.path(device), flags, 0o644)
+                fd = os.open(f"{self._directory}/{device:016x}.record", flags, 0o644)
                 files.callback(os.close, fd)
                 fcntl.flock(fd, fcntl.LOCK_EX)
                 records[device] = DeviceRecord(fd, self._table(fd, device))
@@ -300,7 +303,7 @@ class DeviceRecords:
     def _table(self, fd: int, device: int) -> HighWaterTable:
         head = os.pread(fd, HEAD_BYTES, 0)
         known = self._tables.get(device)
-        if known is not None and head == _pack_head(known):
+        if known is not None and head == known.head:
             return known
         return _load(fd, head)
 
@@ -318,7 +321,7 @@ def _pack(key: Key, entry: _Entry) -> bytes:
 
 def _load(fd: int, head: bytes) -> HighWaterTable:
     """The table in the file; `suspect` if the file is new or damaged."""
-    table = HighWaterTable(suspect=True)
+    table = HighWaterTable(suspect=True, head=head)
     if len(head) < HEAD_BYTES:
         return table
     magic, version, table.generation, doubt, places = _HEAD.unpack_from(head)
@@ -371,7 +374,8 @@ def _rewrite(fd: int, table: HighWaterTable) -> None:
     """Write the whole record, entries packed from the first position on, durably."""
     table.generation = (table.generation + 1) & 0xFFFFFFFFFFFFFFFF
     table.places = len(table.entries)
-    data = bytearray(_pack_head(table))
+    table.head = _pack_head(table)
+    data = bytearray(table.head)
     for place, (key, entry) in enumerate(table.entries.items()):
         entry.place, entry.serial = place, 0
         data += _pack(key, entry) + _ZERO

@@ -35,8 +35,8 @@ import errno
 import fcntl
 import logging
 import os
-from collections import OrderedDict, deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -53,7 +53,7 @@ from edged.central.admission import (
     follows,
 )
 from edged.central.desired import DesiredStates
-from edged.central.highwater import DeviceRecords, HighWater
+from edged.central.highwater import DeviceRecord, DeviceRecords, HighWater
 from edged.central.landing_quota import LandingQuota
 from edged.central.schemas import SchemaRegistry
 from edged.central.segments import ROW, Rows, SegmentWriter
@@ -163,11 +163,7 @@ class DirectoryLanding:
             return [DeliveryOutcome(problem=PageProblem(FULL, _FULL)) for _ in deliveries]
         hashes = [segments.device_hash(d.device) for d in deliveries]
         with self._records.locked_all(hashes) as records:
-            outcomes = [
-                self._quota_problem(d, h)
-                or admit(d, records[h].table, self._schemas.registered, self._known_crc)
-                for d, h in zip(deliveries, hashes, strict=True)
-            ]
+            outcomes, sizes = self._decide(deliveries, hashes, records)
             landed = [page for o in outcomes for page in o.landed]
             for record in records.values():
                 record.mark_in_doubt()
@@ -181,8 +177,7 @@ class DirectoryLanding:
             self._records.sync([records[device] for device in sorted(fenced)])
         for header, _ in landed:
             self._remember_crc(header)
-        for outcome, h in zip(outcomes, hashes, strict=True):
-            self.quota.add({h: sum(len(page) for _, page in outcome.landed)})
+        self.quota.add(sizes)
         if self._writer is not None and self._writer.size >= self._segment_bytes:
             self._roll()
         return outcomes
@@ -209,10 +204,30 @@ class DirectoryLanding:
 
     # -- landing pages
 
-    def _quota_problem(self, delivery: Delivery, device: int) -> DeliveryOutcome | None:
-        """The answer to a device beyond its quota; None if it is within."""
-        size = sum(len(page) for _, page in delivery.pages)
-        if not size or not self.quota.would_exceed(device, size):
+    def _decide(
+        self,
+        deliveries: Sequence[Delivery],
+        hashes: Sequence[int],
+        records: Mapping[int, DeviceRecord],
+    ) -> tuple[list[DeliveryOutcome], Counter[int]]:
+        """What becomes of each delivery, and the bytes that land of each device."""
+        outcomes, sizes = [], Counter[int]()
+        for delivery, device in zip(deliveries, hashes, strict=True):
+            outcome = self._quota_problem(delivery, device, sizes[device])
+            if outcome is None:
+                table = records[device].table
+                outcome = admit(delivery, table, self._schemas.registered, self._known_crc)
+                sizes[device] += sum([len(page) for _, page in outcome.landed])
+            outcomes.append(outcome)
+        return outcomes, sizes
+
+    def _quota_problem(
+        self, delivery: Delivery, device: int, landing: int
+    ) -> DeliveryOutcome | None:
+        """The answer to a device beyond its quota, of which `landing` bytes are about to land; None
+        if it is within."""
+        size = sum([len(page) for _, page in delivery.pages])
+        if not size or not self.quota.would_exceed(device, landing + size):
             return None
         most = self.quota.bytes_max
         return DeliveryOutcome(
@@ -228,7 +243,7 @@ class DirectoryLanding:
         """Whether the deliveries would leave less than FREE_BYTES_MIN.  Checked before anything is
         written, so that the rows, records and summaries of a started commit never find the disk
         full."""
-        size = sum(len(page) for d in deliveries for _, page in d.pages)
+        size = sum([len(page) for d in deliveries for _, page in d.pages])
         disk = os.statvfs(self.path)
         full = size > 0 and disk.f_bavail * disk.f_frsize < size + FREE_BYTES_MIN
         if full and not self._was_full:
@@ -419,13 +434,14 @@ def _name(header: Header) -> tuple[str, int, str, int, int]:
 
 def _rows(headers: Sequence[Header], start: int, landed_at_us: int) -> Rows:
     """Rows of pages that lie end to end from `start` on."""
-    rows: Rows = np.zeros(len(headers), dtype=ROW)
-    for i, h in enumerate(headers):
-        rows[i] = (
+    data = bytearray()
+    for h in headers:
+        data += segments.pack_row(
             start, h.stored_bytes, h.checksum, h.tuples, h.partition, h.seq, h.epoch, landed_at_us,
             segments.stream_hash(h.stream, h.version), segments.device_hash(h.device),
         )  # fmt: skip
         start += h.stored_bytes
+    rows: Rows = np.frombuffer(data, ROW)
     return rows
 
 

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import io
 import logging
+import math
 import os
 import threading
 import time
@@ -36,6 +37,7 @@ from edged.central.tables import replace_file
 
 SHARE = 0.5
 REFRESH_S = 60.0
+_DISK_S = 1.0
 SIZE = np.dtype([("device", "<u8"), ("bytes", "<i8")])
 """A device's hash and the bytes of its pages."""
 _LOG = logging.getLogger(__name__)
@@ -53,6 +55,7 @@ class LandingQuota:
     def __init__(self, landing: str | Path, share: float) -> None:
         self._landing, self._share = Path(landing), share
         self._lock = threading.Lock()
+        self._bytes_max, self._bytes_max_s = 0, -math.inf
         self._counted: dict[str, tuple[int, _Held]] = {}
         self._counting: Counter[int] = Counter()
         """Sums over the rows in `_counted`; both belong to the counting thread."""
@@ -74,9 +77,13 @@ class LandingQuota:
 
     @property
     def bytes_max(self) -> int:
-        """The limit of one device in bytes."""
-        disk = os.statvfs(self._landing)
-        return int(self._share * disk.f_blocks * disk.f_frsize)
+        """The limit of one device in bytes; a file system that grows counts a second later."""
+        now_s = time.monotonic()
+        if now_s - self._bytes_max_s > _DISK_S:
+            disk = os.statvfs(self._landing)
+            self._bytes_max = int(self._share * disk.f_blocks * disk.f_frsize)
+            self._bytes_max_s = now_s
+        return self._bytes_max
 
     def would_exceed(self, device: int, size: int) -> bool:
         """Whether `size` further bytes of the device (a hash) would exceed the quota."""

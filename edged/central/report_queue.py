@@ -1,7 +1,8 @@
 """The queue of contacts between a collector's answers and its view of the fleet.
 
-One thread takes them in order.  A device waits once: a later contact replaces a waiting one, and
-keeps its report if it has none itself.  At most WAITING_MAX devices wait; a contact beyond is
+One thread takes them in order, GATHER_S after the first one came, so that it wakes for many at a
+time.  A device waits once: a later contact replaces a waiting one, and keeps its report if it has
+none itself.  At most WAITING_MAX devices wait; a contact beyond is
 dropped and counted, because the next one says more.
 """
 
@@ -15,6 +16,7 @@ from collections.abc import Callable
 from edged.pages.format import Header
 
 WAITING_MAX = 4096
+GATHER_S = 0.2
 CLOSE_S = 0.5
 """How long `close` lets the thread go on."""
 Report = tuple[Header, memoryview]
@@ -43,7 +45,8 @@ class ReportQueue:
                 return
             kept = report if report is not None or earlier is None else earlier[0]
             self._waiting[device] = (kept, now_us)
-            self._changed.notify()
+            if len(self._waiting) in (1, WAITING_MAX // 2):
+                self._changed.notify()
 
     def close(self) -> None:
         """End the thread, at the latest CLOSE_S and one contact later; what still waits is dropped.
@@ -57,8 +60,9 @@ class ReportQueue:
     def _run(self) -> None:
         while not self._stopped:
             with self._changed:
-                while not self._waiting and not self._closing:
-                    self._changed.wait()
+                if not self._waiting:
+                    self._changed.wait_for(lambda: self._waiting or self._closing)
+                    self._changed.wait_for(self._is_due, GATHER_S)
                 if not self._waiting:
                     return
                 device, (report, now_us) = self._waiting.popitem(last=False)
@@ -66,3 +70,6 @@ class ReportQueue:
                 self._on_contact(device, report, now_us)
             except Exception:
                 _LOG.exception("the fleet's record of %s was not updated", device)
+
+    def _is_due(self) -> bool:
+        return self._closing or len(self._waiting) >= WAITING_MAX // 2

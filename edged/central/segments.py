@@ -40,8 +40,10 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import struct
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -71,15 +73,23 @@ _READ_BYTES = 1 << 20
 """Bytes per read: they stay in the cache from the copy through the checksum to the decoder."""
 _NAME = re.compile(r"seg-([a-z0-9_]+)-(\d{8})")
 _IOV_MAX = 1024
+_NAMES_REMEMBERED = 1 << 15
+_ROW = struct.Struct("<QIIIIQQqQQ")
 
 Rows = npt.NDArray[Any]
 """A one-dimensional array of dtype `ROW`."""
 Buffer = bytes | bytearray | memoryview
 
 
+@lru_cache(_NAMES_REMEMBERED)
 def digest64(text: str) -> int:
     """The first 8 bytes of sha256 of `text`, little-endian: the hash of names in rows."""
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little")
+
+
+def pack_row(*values: int) -> bytes:
+    """A row's bytes, of its fields in their order."""
+    return _ROW.pack(*values)
 
 
 def stream_hash(stream: str, version: int) -> int:
@@ -348,10 +358,10 @@ class SegmentWriter:
         """Append `rows`, which makes their pages visible, and make the rows durable."""
         if not len(rows):
             return
-        data = memoryview(np.ascontiguousarray(rows, dtype=ROW).tobytes())
-        crcs = memoryview(row_checks.row_crcs(np.ascontiguousarray(rows, dtype=ROW)).tobytes())
-        _pwrite(self._crc, crcs, self.rows * CRC_BYTES)
-        _pwrite(self._idx, data, self.rows * ROW_BYTES)
+        rows = np.ascontiguousarray(rows, dtype=ROW)
+        crcs = row_checks.row_crcs(rows).tobytes()
+        _pwrite(self._crc, memoryview(crcs), self.rows * CRC_BYTES)
+        _pwrite(self._idx, memoryview(rows.tobytes()), self.rows * ROW_BYTES)
         os.fdatasync(self._idx)
         self.rows += len(rows)
         self.tail = int(rows["offset"][-1]) + int(rows["length"][-1])

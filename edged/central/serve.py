@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import signal
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import uvicorn
 
@@ -27,10 +28,13 @@ from edged.central.tokens import Tokens
 from edged.errors import CentralError, ConfigError
 from edged.http.llhttp_protocol import LlhttpProtocol
 from edged.http.request_timeouts import handshakes_in_time
+from edged.http.wake_coalescing import CoalescingSelector
 from edged.metrics.central import DEVICES_MAX
 
 _GRACE_SECONDS = 10
 _KEEP_ALIVE_SECONDS = 75
+COALESCE_US = 25_000
+"""The pause between two wakes while many devices send (`edged.http.wake_coalescing`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +51,7 @@ class CollectorSettings:
     body_bytes_max: int = BODY_BYTES_MAX
     device_share: float = SHARE
     group_commit_us: int = 0
+    coalesce_us: int = COALESCE_US
     devices_max: int = DEVICES_MAX
     metrics: tuple[str, int] | None = None
     """Address and port of the metrics; None: not served."""
@@ -85,12 +90,25 @@ def serve(settings: CollectorSettings, on_ready: Callable[[str, str], None]) -> 
         # uvicorn replaces the handler while it runs, and raises a caught signal again at its end
         signal.signal(number, lambda caught, _: early.append(caught))
     try:
-        failed = asyncio.run(_serve(settings, landing, syncs, tokens, listener, on_ready, early))
+        selector = CoalescingSelector(settings.coalesce_us / 1e6)
+        failed = _run(
+            selector, _serve(settings, landing, syncs, tokens, listener, on_ready, early, selector)
+        )
     finally:
         landing.close()
         listener.close()
     if failed:
         raise CentralError(f"landing {settings.landing} failed; the log says why")
+
+
+def _run(selector: CoalescingSelector, main: Coroutine[Any, Any, bool]) -> bool:
+    """`asyncio.run` on a loop with `selector`."""
+    loop = asyncio.SelectorEventLoop(selector)
+    try:
+        return loop.run_until_complete(main)
+    finally:
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        loop.close()
 
 
 async def _serve(
@@ -101,6 +119,7 @@ async def _serve(
     listener: BoundedListener,
     on_ready: Callable[[str, str], None],
     early: list[int],
+    selector: CoalescingSelector,
 ) -> bool:
     """True if the landing failed; `early` holds signals that came before uvicorn listened."""
     collector = Collector(
@@ -121,7 +140,7 @@ async def _serve(
             raise
     server = _Server(
         uvicorn.Config(
-            application(collector),
+            application(collector, selector.hurry),
             loop="asyncio",
             http=LlhttpProtocol,
             ws="none",

@@ -3,11 +3,16 @@
 Beside uvicorn's own: the limits of `request_timeouts`, a bound on what is neither a complete header
 nor a body (HEAD_BYTES_MAX), and one write for the head and the body of an answer.  llhttp is strict
 as uvicorn sets it: a request with both Content-Length and Transfer-Encoding is malformed.
+
+An application that is a `DirectApplication` is offered each request whose body came with its head,
+without a task; it leaves those to ASGI that it does not take.
 """
 
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
@@ -25,11 +30,28 @@ HEAD_BYTES_MAX = 16 << 10
 socket."""
 
 
+BULK_BYTES = 64 << 10
+"""A read of as much is of a client that sends faster than the loop reads."""
+Headers = Iterable[tuple[bytes, bytes]]
+
+
 class AnswerInOneWrite(RequestResponseCycle):
     """A request and its answer.  The answer's head waits for its body, which is sent in one
     message; a second message of body is refused with RuntimeError."""
 
     _head: Any = None
+
+    def answer(self, status: int, headers: Headers, body: bytes) -> None:
+        """Send the whole answer, unless the client has gone."""
+        if self.disconnected or self.response_complete:
+            return
+        answer = self._answer(status, headers, body)
+        self.response_started = self.response_complete = True
+        self.transport.write(answer)
+        self.message_event.set()
+        if not self.keep_alive:
+            self.transport.close()
+        self.on_response()
 
     async def send(self, message: Any) -> None:
         """See ASGI."""
@@ -42,19 +64,12 @@ class AnswerInOneWrite(RequestResponseCycle):
             return
         if self._head is None or self.response_started or message.get("more_body"):
             raise RuntimeError(f"unexpected {message['type']}: an answer is a head and a body")
-        answer = self._answer(message.get("body", b""))
-        self.response_started = self.response_complete = True
-        self.transport.write(answer)
-        self.message_event.set()
-        if not self.keep_alive:
-            self.transport.close()
-        self.on_response()
+        self.answer(self._head["status"], self._head["headers"], message.get("body", b""))
 
-    def _answer(self, body: bytes) -> bytes:
-        status: int = self._head["status"]
+    def _answer(self, status: int, headers: Headers, body: bytes) -> bytes:
         parts = [STATUS_LINE[status]]
         sized = status in (204, 304)
-        for name, value in (*self.default_headers, *self._head["headers"]):
+        for name, value in (*self.default_headers, *headers):
             if b"\n" in value or b"\r" in value:
                 raise RuntimeError(f"the value of {name!r} has a line break")
             sized |= name == b"content-length"
@@ -72,11 +87,32 @@ class AnswerInOneWrite(RequestResponseCycle):
         return b"".join(parts)
 
 
+class DirectApplication(ABC):
+    """An application that answers some requests without ASGI."""
+
+    @abstractmethod
+    def take(self, request: AnswerInOneWrite) -> bool:
+        """Whether it answers the complete `request`, now or later, once, on the event loop.
+
+        An answer that comes before the return closes the connection.
+        """
+
+    @abstractmethod
+    def on_bulk(self) -> None:
+        """BULK_BYTES or more were read at once."""
+
+
 class LlhttpProtocol(HeadTimeout, HttpToolsProtocol):
     """One connection.  It has no WebSockets, and no limit on concurrent requests."""
 
     _unproductive = 0
     """Bytes since a header, a piece of a body or a request was complete."""
+    _begun: AnswerInOneWrite | None = None
+    """The request that was begun by the data being parsed."""
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self._direct = self.app if isinstance(self.app, DirectApplication) else None
 
     def data_received(self, data: bytes) -> None:
         """Parse; a connection that sends too much of a header is answered 400 and closed."""
@@ -84,6 +120,11 @@ class LlhttpProtocol(HeadTimeout, HttpToolsProtocol):
         super().data_received(data)
         if self._unproductive > HEAD_BYTES_MAX + len(data) and not self.transport.is_closing():
             self.send_400_response("The header is too large.")
+        if self._begun is not None:
+            begun, self._begun = self._begun, None
+            self._start(begun)
+        if len(data) >= BULK_BYTES and self._direct is not None:
+            self._direct.on_bulk()
 
     def on_headers_complete(self) -> None:
         """Start the request, or queue it behind the one that is under way."""
@@ -112,12 +153,20 @@ class LlhttpProtocol(HeadTimeout, HttpToolsProtocol):
             ),
         )
         if before is None or before.response_complete:
-            task = self.loop.create_task(self.cycle.run_asgi(self.app))
-            task.add_done_callback(self.tasks.discard)
-            self.tasks.add(task)
+            self._begun = self.cycle
         else:
             self.flow.pause_reading()
             self.pipeline.appendleft((self.cycle, self.app))
+
+    def _start(self, request: AnswerInOneWrite) -> None:
+        if request.more_body or self._direct is None or not self._direct.take(request):
+            task = self.loop.create_task(request.run_asgi(self.app))
+            task.add_done_callback(self.tasks.discard)
+            self.tasks.add(task)
+
+    def _start_asgi_task(self, cycle: Any, app: Any) -> None:
+        """Start a request that waited behind another one (called by `HttpToolsProtocol`)."""
+        self._start(cycle)
 
     def on_body(self, body: bytes) -> None:
         """See `HttpToolsProtocol`."""

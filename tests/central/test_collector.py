@@ -1,6 +1,7 @@
 """The collector's HTTP interface: real processes, real sockets, and an independent reader."""
 
 import hashlib
+import json
 import socket
 import subprocess
 import sys
@@ -14,8 +15,10 @@ import pytest
 from click.testing import CliRunner
 
 from edged.central.cli_collect import command as collect
+from edged.central.collector import VERIFY_INLINE_BYTES
 from edged.errors import CentralError
 from tests.central.support import (
+    DEVICE,
     EPOCH,
     SCHEMA,
     Collector,
@@ -213,6 +216,39 @@ def test_what_is_desired_comes_with_the_answer(shared, mine):
     assert device.send(page(1)).json()["desired"] == {"job": 7}
 
 
+def test_requests_behind_each_other_on_one_connection_are_answered_in_their_order(shared, mine):
+    device, page, landed = mine
+    lines = "".join(f"{name}: {value}\r\n" for name, value in device.headers.items())
+
+    def request(body):
+        head = f"POST /v1/pages HTTP/1.1\r\nHost: x\r\n{lines}Content-Length: {len(body)}\r\n\r\n"
+        return head.encode() + body
+
+    pages = [page(1), page(2), page(3, rows=9000), page(4)]
+    assert len(pages[2]) > VERIFY_INLINE_BYTES, "one takes the long way"
+    with socket.create_connection(("127.0.0.1", shared[0].port)) as peer:
+        peer.sendall(b"".join(map(request, pages)))
+        said = b""
+        while said.count(b'"desired"') < 4:
+            said += peer.recv(1 << 16)
+    answers = [
+        json.loads(part.split(b"\r\n\r\n")[1]) for part in said.split(b"HTTP/1.1 200 OK")[1:]
+    ]
+    assert [answer["acked"] for answer in answers] == [[["power", 0, n]] for n in (1, 2, 3, 4)]
+    assert landed() == {("power", 0): dict(enumerate(pages, 1))}
+
+
+def test_an_answer_that_cannot_be_made_is_500_and_others_go_on(tmp_path):
+    collector = Collector(tmp_path)
+    with Device(collector) as device, Device(collector, "other") as other:
+        device.register()
+        (tmp_path / "desired").mkdir(exist_ok=True)
+        (tmp_path / "desired" / f"{DEVICE}.json").write_text('{"job": NaN}')
+        assert device.send(make_page(1)).status_code == 500
+        assert other.send(make_page(1, device="other")).status_code == 200
+    assert collector.stop() == 0 and "a request has no answer" in collector.log
+
+
 def test_unknown_paths_and_methods_are_refused(shared):
     url = shared[0].url
     assert httpx.get(url + "/docs").status_code == 404
@@ -318,6 +354,28 @@ def test_sigterm_finishes_what_is_in_flight_and_exits_0(tmp_path):
     assert replies[0].json()["acked"] == [["power", 0, 1]]
     assert landed_pages(tmp_path) == [make_page(1)]
     assert collector.log == ""
+
+
+def test_requests_of_many_devices_share_wakes_and_commits(tmp_path):
+    rounds = 8
+    with collecting(tmp_path, "--coalesce-ms", "50") as collector:
+        devices = [Device(collector, f"d{i}") for i in range(20)]
+        devices[0].register()
+
+        def send(i):
+            for seq in range(1, rounds + 1):
+                assert devices[i].send(make_page(seq, device=f"d{i}")).status_code == 200
+
+        threads = [threading.Thread(target=send, args=(i,)) for i in range(20)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        for d in devices:
+            d.http.close()
+        stats = httpx.get(collector.url + "/v1/stats").json()
+    assert stats["pages"] == 20 * rounds and stats["groups"] <= 20 * rounds / 4
+    assert len(by_partition(tmp_path)) == 20
 
 
 def test_concurrent_requests_share_a_commit(tmp_path):

@@ -15,7 +15,7 @@ from edged.central import landing_quota, segments
 from edged.central.expire import expire
 from edged.central.landing_quota import LandingQuota
 from tests.central.support import DEVICE, Device, collecting, landed_pages, make_page
-from tests.central.test_landing import open_landing, send
+from tests.central.test_landing import delivery, open_landing, send
 
 OTHER = "other"
 
@@ -90,6 +90,16 @@ def test_a_count_that_goes_on_keeps_no_end_waiting_and_loses_nothing(tmp_path, m
     after = LandingQuota(tmp_path, 0.9)
     assert after.held(segments.device_hash(DEVICE)) == 7 * size
     after.close()
+
+
+def test_deliveries_of_one_commit_exceed_no_share_together(tmp_path):
+    size = len(make_page(1))
+    with closing(open_landing(tmp_path, device_share=share_of(tmp_path, 3.5 * size))) as place:
+        deliveries = [delivery(make_page(seq)) for seq in range(1, 6)]
+        outcomes = place.commit(deliveries)
+    assert [len(o.landed) for o in outcomes] == [1, 1, 1, 0, 0]
+    assert [o.problem and o.problem.problem for o in outcomes] == [None] * 3 + ["quota"] * 2
+    assert len(landed_pages(tmp_path)) == 3
 
 
 @pytest.mark.parametrize("content", [b"", b"nonsense", b"\x93NUMPY", pickle.dumps([1]), None])
