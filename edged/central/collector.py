@@ -126,6 +126,11 @@ class Collector:
         if self._reports is not None:
             self._reports.close()
 
+    @property
+    def failure(self) -> CentralError | None:
+        """Why the landing has failed."""
+        return self._committer.failure
+
     def exposition(self) -> Exposition:
         """The metrics of this collector and of the fleet; safe on any thread."""
         devices = [] if self._fleet is None else self._fleet.devices()

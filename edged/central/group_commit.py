@@ -52,7 +52,8 @@ class GroupCommitter:
         self._given: list[_Waiting] = []
         """Deliveries of this turn of the event loop."""
         self._queue: queue.SimpleQueue[_Waiting | None] = queue.SimpleQueue()
-        self._failure: CentralError | None = None
+        self.failure: CentralError | None = None
+        """Why the landing has failed."""
         self._thread = threading.Thread(target=self._run, name="committer")
         self._thread.start()
 
@@ -111,14 +112,15 @@ class GroupCommitter:
     def _work_off(self) -> bool:
         """Do a step of the landing's deferred work; whether there is more."""
         try:
-            return self._failure is None and self._landing.work_off()
+            return self.failure is None and self._landing.work_off()
         except Exception as problem:
             self._fail(problem)
             return False
 
     def _fail(self, problem: Exception) -> None:
         _LOG.critical("the landing failed; the collector ends", exc_info=problem)
-        self._failure = CentralError(f"the landing failed: {problem}")
+        kind = type(problem) if isinstance(problem, CentralError) else CentralError
+        self.failure = kind(f"the landing failed: {problem}")
         self._loop.call_soon_threadsafe(self._on_failed)
 
     def _gather(self, first: _Waiting) -> tuple[list[_Waiting], _Waiting | None, bool]:
@@ -141,7 +143,7 @@ class GroupCommitter:
 
     def _commit(self, group: list[_Waiting]) -> None:
         outcomes: list[DeliveryOutcome] = []
-        if self._failure is None:
+        if self.failure is None:
             try:
                 started_s = time.monotonic()
                 outcomes = self._landing.commit([delivery for delivery, _ in group])
@@ -149,7 +151,7 @@ class GroupCommitter:
                 self.groups += 1
             except Exception as problem:
                 self._fail(problem)
-        self._loop.call_soon_threadsafe(_deliver, group, outcomes, self._failure)
+        self._loop.call_soon_threadsafe(_deliver, group, outcomes, self.failure)
 
 
 def _bytes(delivery: Delivery) -> int:

@@ -49,7 +49,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from edged.central.segments import sync_directory
-from edged.errors import CentralError
+from edged.errors import LandingFormatUnknown
 
 MAGIC = b"EDGH"
 FORMAT = 1
@@ -305,7 +305,7 @@ class DeviceRecords:
         known = self._tables.get(device)
         if known is not None and head == known.head:
             return known
-        return _load(fd, head)
+        return _load(fd, head, self.path(device))
 
 
 def _pack_head(table: HighWaterTable, doubt: int = 0) -> bytes:
@@ -319,8 +319,9 @@ def _pack(key: Key, entry: _Entry) -> bytes:
     return body + _CRC.pack(zlib.crc32(body))
 
 
-def _load(fd: int, head: bytes) -> HighWaterTable:
-    """The table in the file; `suspect` if the file is new or damaged."""
+def _load(fd: int, head: bytes, place: Path) -> HighWaterTable:
+    """The table in the file; `suspect` if the file is new or damaged.  Raises LandingFormatUnknown
+    for a record of a later version."""
     table = HighWaterTable(suspect=True, head=head)
     if len(head) < HEAD_BYTES:
         return table
@@ -328,8 +329,8 @@ def _load(fd: int, head: bytes) -> HighWaterTable:
     (crc,) = _CRC.unpack_from(head, _HEAD.size)
     intact = crc == zlib.crc32(head[: _HEAD.size])
     if magic == MAGIC and version > FORMAT and intact:
-        raise CentralError(
-            f"a high-water record has format {version}, this collector knows {FORMAT}: "
+        raise LandingFormatUnknown(
+            f"{place}: a high-water record has format {version}, this collector knows {FORMAT}: "
             "run a collector at least as new as the one that wrote it"
         )
     body = os.pread(fd, os.fstat(fd).st_size - HEAD_BYTES, HEAD_BYTES)
@@ -348,7 +349,7 @@ def is_damaged(path: Path) -> bool:
     try:
         head = os.pread(fd, HEAD_BYTES, 0)
         doubt = bool(len(head) == HEAD_BYTES and _HEAD.unpack_from(head)[3] == 1)
-        return _load(fd, head).suspect and not doubt
+        return _load(fd, head, path).suspect and not doubt
     finally:
         os.close(fd)
 

@@ -1,7 +1,7 @@
 """Runs a collector: the listening socket, uvicorn, and an orderly shutdown.
 
 SIGTERM and SIGINT: no new connections, requests in flight are finished and committed, exit 0. A
-failed landing: requests in flight get 503, exit 75.
+failed landing: requests in flight get 503, exit 75, or 78 where another version wrote it.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from edged.metrics.central import DEVICES_MAX
 
 _GRACE_SECONDS = 10
 _KEEP_ALIVE_SECONDS = 75
+_Failure = CentralError | None
 COALESCE_US = 25_000
 """The pause between two wakes while many devices send (`edged.http.wake_coalescing`)."""
 
@@ -97,11 +98,11 @@ def serve(settings: CollectorSettings, on_ready: Callable[[str, str], None]) -> 
     finally:
         landing.close()
         listener.close()
-    if failed:
-        raise CentralError(f"landing {settings.landing} failed; the log says why")
+    if failed is not None:
+        raise type(failed)(f"landing {settings.landing} failed; the log says why")
 
 
-def _run(selector: CoalescingSelector, main: Coroutine[Any, Any, bool]) -> bool:
+def _run(selector: CoalescingSelector, main: Coroutine[Any, Any, _Failure]) -> _Failure:
     """`asyncio.run` on a loop with `selector`."""
     loop = asyncio.SelectorEventLoop(selector)
     try:
@@ -120,8 +121,8 @@ async def _serve(
     on_ready: Callable[[str, str], None],
     early: list[int],
     selector: CoalescingSelector,
-) -> bool:
-    """True if the landing failed; `early` holds signals that came before uvicorn listened."""
+) -> _Failure:
+    """Why the landing failed; `early` holds signals that came before uvicorn listened."""
     collector = Collector(
         landing,
         tokens,
@@ -171,7 +172,7 @@ async def _serve(
         watch.cancel()
         close()
         collector.close()
-    return collector.failed.is_set()
+    return collector.failure
 
 
 def _nothing() -> None:
