@@ -33,7 +33,7 @@ from edged.beat.stream_runtime import StreamRuntime
 from edged.errors import CommandError, EdgedError, StoreFailed
 from edged.events.publisher import EventPublisher
 from edged.job.changes import PAUSED, RUNNING, Change
-from edged.job.plan import JobPlan
+from edged.job.plan import JobPlan, input_documents
 from edged.platform.clock import Clock
 from edged.store import StoreFull
 
@@ -345,7 +345,7 @@ class JobChanges:
         """Carry state over to the new job; unchanged streams keep their staging and source."""
         notes = carry_over(old, job)
         if old is not None:
-            before, after = old.plan.document["streams"], job.plan.document["streams"]
+            before, after = input_documents(old.plan.document), input_documents(job.plan.document)
             same_memory = old.plan.promises.memory_bytes == job.plan.promises.memory_bytes
             for name in job.streams.keys() & old.streams.keys():
                 if before[name] == after[name] and same_memory:

@@ -17,6 +17,7 @@ from edged.beat.changes import ChangeRequest, CheckRequest, JobChanges, JobHost
 from edged.beat.committer import Commit, Committed, Committer
 from edged.beat.crash_counter import CrashCounter
 from edged.beat.disk_full_gate import RETRY_MS
+from edged.beat.fingerprint import fingerprint
 from edged.beat.governor_hooks import GovernorHooks
 from edged.beat.inputs import Inputs
 from edged.beat.jobs import JobRegistry
@@ -438,7 +439,7 @@ class Heart:
         pages: list[SealedPage] = []
         for job in jobs:
             mine = facts.jobs[job.plan.name]
-            if not self._crashes.begin(job.fingerprint(mine) if self._crashes.careful else 0):
+            if not self._crashes.begin(fingerprint(job, mine) if self._crashes.careful else 0):
                 self.quarantine.set_aside(beat, job, mine)
             pages += job.step(beat, mine)
         self._committer.gate.proceed("beat")

@@ -54,9 +54,10 @@ class Losses:
         for part in missing:
             kind, name = part.split("/")
             producers = arrays.get(f"{part}/staging/producers")
-            if kind == "streams" and producers is not None:
+            fed = kind in ("streams", "tables")
+            if fed and producers is not None:
                 job.streams[name].staging.producers.restore(json.loads(producers.tobytes()))
-            elif kind == "streams":
+            elif fed:
                 job.streams[name].staging.producers.lose_positions()
         number_behind(job, last)
         detail = f"the snapshot's state of {', '.join(sorted(missing))} of job {job.plan.name}"

@@ -29,7 +29,8 @@ from edged.beat.jobs import JobRegistry, carry_over
 from edged.beat.losses import Losses, number_behind, whole_parts
 from edged.beat.record import BeatFacts
 from edged.beat.replay import AwaitRoom, beat_of, build_job, part_of, replay_beat, replay_shelf
-from edged.beat.runtime import JobRuntime, arrays_under
+from edged.beat.runtime import JobRuntime
+from edged.beat.saved_arrays import arrays_under
 from edged.beat.shelf import RecordPart, ShelfBase, ShelfDraft, ShelvedJob, read_shelf
 from edged.documents.reader import plain
 from edged.errors import JobError, StoreCorrupt

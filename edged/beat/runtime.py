@@ -6,17 +6,16 @@ come from the log.  `step` reads nothing else, so that a replay gives the same p
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from time import perf_counter_ns
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from edged.beat.deferrals import Deferrals
 from edged.beat.record import JobFacts, StreamFacts, input_count, read_inputs
+from edged.beat.saved_arrays import arrays_under, put_arrays
 from edged.beat.stream_alignment import (
     StagedChunks,
     couplings,
@@ -25,6 +24,7 @@ from edged.beat.stream_alignment import (
     up_to,
 )
 from edged.beat.stream_runtime import StreamRuntime
+from edged.beat.table_waits import TableWaits, empty
 from edged.data.columns import Batch
 from edged.data.flow import WATERMARK_MAX_US, WATERMARK_MIN_US, BeatContext, Flow, State
 from edged.data.scratch import Scratch
@@ -33,10 +33,14 @@ from edged.errors import EdgedError, JobError
 from edged.job.changes import DRAINING, PAUSED, RUNNING, JobMetadata
 from edged.job.footprint import footprint_of
 from edged.job.plan import JobPlan
-from edged.operators.base import Operator, Placed
+from edged.operators.base import Operator, OperatorPlace, Placed
 from edged.pages.sealed import PageKey, SealedPage
 from edged.placement.placement import KernelProfile, Placer
+from edged.platform.disk import SystemDisk
 from edged.sinks.base import Flush, Sink, SinkContext
+
+TABLES_SHARE = 8
+"""Part of a job's memory, 1 in TABLES_SHARE, that the states of its tables take together."""
 
 
 class JobRuntime:
@@ -53,6 +57,7 @@ class JobRuntime:
             name: s.build(_sink_context(context, name)) for name, s in plan.sinks.items()
         }
         self.couplings = couplings(plan)
+        self.table_waits = TableWaits(plan)
         self.cut = False
         """Whether the last decision left rows staged only because of its row limit."""
         self.saturated = False
@@ -172,6 +177,7 @@ class JobRuntime:
         if self.draining:
             self.reset_idle_timers(monotonic_us)  # nothing is read, so no producer is idle
         chunks = {name: s.staging.chunks() for name, s in self.streams.items()}
+        held = set() if self.draining else self.table_waits.held(self.streams)
         staged_chunks = {
             name: StagedChunks(
                 chunks[name].stop,
@@ -181,6 +187,7 @@ class JobRuntime:
             )
             for name, s in self.streams.items()
         }
+        staged_chunks |= {name: empty(staged_chunks[name]) for name in held}
         free = self._admissible(staged_chunks)
         if self.waiting():
             take, self.cut = dict.fromkeys(staged_chunks, 0), True
@@ -198,6 +205,9 @@ class JobRuntime:
             self._end(facts)
         else:
             self._follow(facts, staged_chunks)
+        for name in held:
+            self.streams[name].aligned = True
+        self.cut |= self.table_waits.release(held, self.streams, facts)
         return job
 
     def replay(self, facts: JobFacts, arrays: Iterator[npt.NDArray[np.uint8]]) -> None:
@@ -278,21 +288,6 @@ class JobRuntime:
             s.staging.consume(f.take_chunks, f.take_rows)
             s.rows += f.take_rows
 
-    def fingerprint(self, facts: JobFacts) -> int:
-        """A checksum of the rows to be taken, equal when they are sent again; never 0."""
-        crc = zlib.crc32(self.plan.name.encode())
-        for name, f in facts.streams.items():
-            staging = self.streams[name].staging
-            for number in staging.chunks().producer[: f.take_chunks]:
-                crc = zlib.crc32(staging.producers.ids[number].encode(), crc)
-            for c in staging.pending(f.take_rows).columns:
-                values: Any = c.values
-                if c.offsets is not None:
-                    values = values[c.offsets[0] : c.offsets[-1]]
-                    crc = zlib.crc32((c.offsets - c.offsets[0]).data, crc)
-                crc = zlib.crc32(values, crc)
-        return 1 << 32 | crc
-
     def place_by(self, profile: KernelProfile | None) -> None:
         """Choose kernels by this machine's profile from now on."""
         self.placers = {}
@@ -351,24 +346,26 @@ class JobRuntime:
         """
         arrays: State = {}
         for name, s in self.streams.items():
-            _put(arrays, f"streams/{name}/staging", s.staging.save())
+            part = f"{s.plan.section}/{name}"
+            put_arrays(arrays, f"{part}/staging", s.staging.save())
             s.forget()
-            _put(arrays, f"streams/{name}/time", s.time.save())
-            _put(arrays, f"streams/{name}/counts", s.save_counts())
+            put_arrays(arrays, f"{part}/time", s.time.save())
+            put_arrays(arrays, f"{part}/counts", s.save_counts())
         for name, operator in self.operators.items():
             scratch = self._saved.setdefault(name, Scratch()) if reuse else Scratch()
-            _put(arrays, f"operators/{name}", operator.save(scratch))
+            put_arrays(arrays, f"operators/{name}", operator.save(scratch))
         for name, sink in self.sinks.items():
-            _put(arrays, f"sinks/{name}", sink.save())
+            put_arrays(arrays, f"sinks/{name}", sink.save())
         return arrays
 
     def load(self, arrays: State) -> None:
         """Load a saved state; parts that are missing start empty."""
         for name, s in self.streams.items():
-            if staged := arrays_under(arrays, f"streams/{name}/staging"):
+            part = f"{s.plan.section}/{name}"
+            if staged := arrays_under(arrays, f"{part}/staging"):
                 s.staging.load(staged)
-                s.time.load(arrays_under(arrays, f"streams/{name}/time"))
-                s.load_counts(arrays_under(arrays, f"streams/{name}/counts"))
+                s.time.load(arrays_under(arrays, f"{part}/time"))
+                s.load_counts(arrays_under(arrays, f"{part}/counts"))
         for name, operator in self.operators.items():
             if state := arrays_under(arrays, f"operators/{name}"):
                 operator.load(state)
@@ -383,8 +380,18 @@ class JobRuntime:
 
     def _new_operators(self, context: SinkContext) -> dict[str, Operator]:
         built = {name: self.plan.operators[name].build(context.workers) for name in self.plan.order}
+        for name, operator in built.items():
+            operator.place(self._place(context, name))
         self._deferrals = Deferrals(built, self.plan.promises.memory_bytes)
         return built
+
+    def _place(self, context: SinkContext, id: str) -> OperatorPlace:
+        name, promises = self.plan.name, self.plan.promises
+        tables = sum(p.table_states() for p in self.plan.operators.values())
+        return OperatorPlace(
+            context.disk or SystemDisk(), f"{context.tables}/{name}/{id}", context.workers,
+            promises.memory_bytes // TABLES_SHARE // max(1, tables),
+        )  # fmt: skip
 
     def _reopen(self) -> dict[str, int]:
         """Open ended streams again that have new rows; returns their watermarks.
@@ -474,23 +481,13 @@ class JobRuntime:
         """Make flows of a stream's taken rows: on-time rows, and late rows for a dead letter."""
         s = self.streams[name]
         batch, late = s.open(f, self.scratch)
-        flows[name] = Flow(batch, f.watermark_us)
+        flows[name] = Flow(batch, f.watermark_us, s.populated or s.plan.table is None)
         if s.plan.late == "dead_letter":
             flows[f"{name}.late"] = Flow(late, f.watermark_us)
 
 
 def _sink_context(context: SinkContext, id: str) -> SinkContext:
     return replace(context, directory=f"{context.directory}/{id}")
-
-
-def _put(arrays: State, prefix: str, state: State) -> None:
-    for key, value in state.items():
-        arrays[f"{prefix}/{key}"] = value
-
-
-def arrays_under(arrays: State, prefix: str) -> State:
-    """The arrays whose names start with `prefix/`, without that prefix."""
-    return {k[len(prefix) + 1 :]: v for k, v in arrays.items() if k.startswith(prefix + "/")}
 
 
 def logged_inputs(job: JobRuntime) -> dict[str, tuple[Batch, Chunks]]:

@@ -35,7 +35,7 @@ from edged.data.schema_document import columns
 from edged.errors import JobError
 from edged.job.changes import JobMetadata
 from edged.job.footprint import Footprint
-from edged.job.plan import JobPlan
+from edged.job.plan import JobPlan, input_documents
 from edged.pages.sealed import PageKey, SealedPage
 from edged.store import Snapshot
 
@@ -107,7 +107,7 @@ class ShelvedJob:
         for name, stream in plan.streams.items():
             key = stream.source.share_key()
             if stream.source.listens and self.reads(key, name):
-                path = f"{plan.name}.streams.{name}.source"
+                path = f"{plan.name}.{stream.section}.{name}.source"
                 raise self._taken(path, f"has a stream {name} on {key}")
 
     def _taken(self, path: str, holds: str) -> JobError:
@@ -118,15 +118,15 @@ class ShelvedJob:
         found: Inputs = []
         for name, f in facts.streams.items():
             if f.logged_rows:
-                schema = columns(f"streams.{name}", self.document["streams"][name])
+                schema = columns(name, input_documents(self.document)[name])
                 found += [next(arrays) for _ in range(input_count(schema))]
         return found
 
     def count_inputs(self, facts: JobFacts) -> int:
         """The number of its arrays in a record."""
-        tables = self.document["streams"]
+        given = input_documents(self.document)
         logged = [name for name, f in facts.streams.items() if f.logged_rows]
-        return sum(input_count(columns(f"streams.{name}", tables[name])) for name in logged)
+        return sum(input_count(columns(name, given[name])) for name in logged)
 
     def take_pages(self, pages: Sequence[SealedPage]) -> dict[PageKey, bytes | int]:
         """The checksums of its pages of a record."""

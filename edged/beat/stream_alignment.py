@@ -54,6 +54,7 @@ class Coupling:
 def couplings(plan: JobPlan) -> list[Coupling]:
     """How far each stream may run ahead of each other one, from the joins that read both."""
     tightest: dict[tuple[str, str], int] = {}
+    timed = {name for name, stream in plan.streams.items() if stream.table is None}
     for id in plan.order:
         ahead = plan.operators[id].ahead_us()
         links = plan.inputs[id]
@@ -61,17 +62,18 @@ def couplings(plan: JobPlan) -> list[Coupling]:
             for j in range(len(links)):
                 if i == j or limit is None:
                     continue
-                for a in _upstream(plan, links[i]):
-                    for b in _upstream(plan, links[j]) - {a}:
+                for a in upstream(plan, links[i]) & timed:
+                    for b in upstream(plan, links[j]) & timed - {a}:
                         tightest[a, b] = min(limit, tightest.get((a, b), limit))
     return [Coupling(a, b, limit) for (a, b), limit in tightest.items()]
 
 
-def _upstream(plan: JobPlan, link: str) -> set[str]:
+def upstream(plan: JobPlan, link: str) -> set[str]:
+    """The streams and tables whose rows reach a link."""
     name = link.removesuffix(".late")
     if name in plan.streams:
         return {name}
-    return set().union(*(_upstream(plan, i) for i in plan.inputs[link]))
+    return set().union(*(upstream(plan, i) for i in plan.inputs[link]))
 
 
 def decide_take(

@@ -1,4 +1,4 @@
-"""The runtime of one stream of a job: its staging, its event time and its counters."""
+"""The runtime of one stream or table of a job: its staging, its event time and its counters."""
 
 from __future__ import annotations
 
@@ -44,7 +44,9 @@ class StreamRuntime:
     late: int = 0
     """Rows of them that were late."""
     aligned: bool = False
-    """Whether staged rows wait for another stream of a join."""
+    """Whether staged rows wait for another stream of a join, or for a table."""
+    populated: bool = False
+    """Whether all first rows of a table have been taken: its end of stream was reached once."""
     turns: list[LaggardTurn] = field(default_factory=list)
     """What `judge` has changed, for the events; the reader clears it."""
 
@@ -122,6 +124,9 @@ class StreamRuntime:
         before, name = self.time.watermark_us, self.plan.name
         self.time.watermark_us = f.watermark_us
         batch, none = self.staging.pending(f.take_rows), self.none
+        if self.plan.table is not None:
+            self.populated |= self.ended
+            return batch, none
         if not f.take_chunks:
             return batch, none
         chunks = self.staging.chunks()
@@ -141,8 +146,12 @@ class StreamRuntime:
 
     def save_counts(self) -> State:
         """The counters, for a snapshot."""
-        return {"n": np.array([self.rows, self.late], np.int64)}
+        counts: State = {"n": np.array([self.rows, self.late], np.int64)}
+        if self.plan.table is not None:
+            counts["populated"] = np.array([self.populated], np.uint8)
+        return counts
 
     def load_counts(self, state: State) -> None:
         """The inverse of `save_counts`."""
         self.rows, self.late = (int(n) for n in state["n"])
+        self.populated = bool(state.get("populated", np.zeros(1, np.uint8))[0])

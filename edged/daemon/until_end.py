@@ -44,8 +44,9 @@ def refuse_endless(plans: Iterable[JobPlan]) -> None:
     for plan in found:
         for name, stream in plan.streams.items():
             if reason := stream.source.endless():
+                part = f"{stream.section}.{name}.source"
                 raise ConfigError(
-                    f"--until-end: job {plan.name}, streams.{name}.source: a {stream.source.kind} "
+                    f"--until-end: job {plan.name}, {part}: a {stream.source.kind} "
                     f"source does not end: {reason}"
                 )
 

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from edged.data.columns import Batch
 from edged.data.schema import Schema
+from edged.data.table_terms import TableTerms
 from edged.data.workers import Workers
 
 WATERMARK_MIN_US = -(2**63)
@@ -30,7 +31,7 @@ class Link:
 
     schema: Schema
     time: str
-    """Name of the event-time column (type timestamp, not nullable)."""
+    """Name of the event-time column (type timestamp, not nullable); empty for a table."""
     disorder_us: int = 0
     """Largest distance of an on-time row's time below the largest earlier time."""
     weight: str = ""
@@ -39,6 +40,8 @@ class Link:
     A row of weight n stands for n equal rows, and one of weight -n takes n of them back.  The
     column is one of the schema's, so whatever moves rows moves their weights.
     """
+    table: TableTerms | None = None
+    """The terms of a table; None: the rows are a stream."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +51,8 @@ class Flow:
 
     batch: Batch
     watermark_us: int
+    populated: bool = True
+    """Whether a table's first rows are complete, these included; a stream's always are."""
 
 
 @dataclass(frozen=True, slots=True)

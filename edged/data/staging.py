@@ -14,7 +14,8 @@
    never staged.  If the wall clock is before 2024 (a board without a battery boots in 1970), the
    reference is the largest staged time, or the first row's own.
 5. Rows that no beat can take yet stay with their producers (`read_until_us`).
-6. Memory: each half may take `bytes_max / 2`.  `room` falls to 0 at 80 % of a half and comes back
+6. A table has no event time: the time of all its rows counts as 0, and none is refused.
+7. Memory: each half may take `bytes_max / 2`.  `room` falls to 0 at 80 % of a half and comes back
    below 50 %.  Only a source that ignores `room` makes a half grow past its share.
 
 Staging belongs to the loop's thread.
@@ -164,8 +165,12 @@ class Staging:
     def __init__(
         self, name: str, schema: Schema, time: str, bytes_max: int, max_ahead_us: int
     ) -> None:
+        """`time` is the name of the event-time column; empty: it is a table."""
         self.name, self.schema = name, schema
-        self.time_index = schema.index(time)
+        self.timed = time != ""
+        self.time_index = schema.index(time) if self.timed else 0
+        """Index of the event-time column, unless `timed` is False."""
+        self._no_times = np.empty(0, np.int64)
         self.bytes_max, self.max_ahead_us = bytes_max, max_ahead_us
         self.producers = Producers()
         self.refused_ahead = 0
@@ -289,6 +294,8 @@ class Staging:
 
     def limit_us(self, wall_us: int) -> int:
         """The largest accepted time; TIME_MAX_US if there is no reference yet."""
+        if not self.timed:
+            return TIME_MAX_US - 1
         reference = wall_us if wall_us >= CLOCK_SANE_US else self.latest_us
         if reference == WATERMARK_MIN_US:
             return TIME_MAX_US
@@ -299,7 +306,7 @@ class Staging:
 
         Moves the producer's `latest_us`; `seq`, `seen_us` and `ended` are the caller's.
         """
-        times = batch.columns[self.time_index].values
+        times = self._times(batch)
         keep = self._admit(times, wall_us)
         if keep is not None:
             self.refused_ahead += batch.rows - keep.size
@@ -334,7 +341,7 @@ class Staging:
             half = self._half
             ends = half.bytes_at(self._tail)
         self._log.reserve(chunks)
-        times = half.batch.columns[self.time_index].values
+        times = self._times(half.batch)
         return StagingTarget(half.addresses, times, self._tail, ends, self._log)
 
     def extend(self, rows: int, chunks: int, latest_us: int) -> None:
@@ -379,6 +386,14 @@ class Staging:
         self.append_logged(Batch(self.schema, chunks.rows, tuple(columns)), chunks)
         self.refused_ahead = int(state["refused_ahead"][0])
         self.latest_us = max(self.latest_us, int(self.producers.latest_us.max()))
+
+    def _times(self, batch: Batch) -> Int64s:
+        """The times of the rows; zeros of a table."""
+        if self.timed:
+            return batch.columns[self.time_index].values
+        if self._no_times.size < batch.rows:
+            self._no_times = np.zeros(batch.rows, np.int64)
+        return self._no_times[: batch.rows]
 
     def _admit(self, times: Int64s, wall_us: int) -> Int64s | None:
         """Rows to keep, or None for all."""

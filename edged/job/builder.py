@@ -41,6 +41,7 @@ class Job:
         self._promises: dict[str, Any] = {}
         self._governor: dict[str, Any] = {}
         self._streams: dict[str, Any] = {}
+        self._tables: dict[str, Any] = {}
         self._operators: dict[str, Any] = {}
         self._sinks: dict[str, Any] = {}
 
@@ -104,6 +105,31 @@ class Job:
         self._add(self._streams, "streams", id, _given(table))
         return Rows(self, id)
 
+    def table(
+        self,
+        id: str,
+        source: Table,
+        columns: Mapping[str, str],
+        *,
+        key: Sequence[str] | None = None,
+        changes: str | None = None,
+        role: str | None = None,
+        compact: str | None = None,
+        missing: str | None = None,
+    ) -> Rows:
+        """A table that changes, for `enrich` and `table_join`."""
+        table = {
+            "source": dict(source),
+            "columns": dict(columns),
+            "key": None if key is None else list(key),
+            "changes": changes,
+            "role": role,
+            "compact": compact,
+            "missing": missing,
+        }
+        self._add(self._tables, "tables", id, _given(table))
+        return Rows(self, id)
+
     def operator(self, id: str, type: str, **keys: Any) -> Rows:
         """An operator of any registered type; `Rows` and lists of them become link names."""
         self._add(self._operators, "operators", id, {"type": type, **_given(keys)})
@@ -121,6 +147,8 @@ class Job:
             document["promises"] = self._promises
         if self._governor:
             document["governor"] = self._governor
+        if self._tables:
+            document["tables"] = self._tables
         if self._operators:
             document["operators"] = self._operators
         copy: dict[str, Any] = plain(document)
@@ -179,6 +207,35 @@ class Rows:
             before=before,
             after=after,
             columns=columns,
+        )
+
+    def enrich(
+        self,
+        id: str,
+        table: Rows | str,
+        *,
+        on: Sequence[str],
+        how: str | None = None,
+        columns: Mapping[str, str] | None = None,
+        wait: bool | None = None,
+    ) -> Rows:
+        """These rows, each with the rows of the table that have its key."""
+        return self._job.operator(
+            id, "enrich", input=self, table=table, on=list(on), how=how, columns=columns, wait=wait
+        )
+
+    def table_join(
+        self,
+        id: str,
+        right: Rows | str,
+        *,
+        on: Sequence[str],
+        how: str | None = None,
+        columns: Mapping[str, str] | None = None,
+    ) -> Rows:
+        """Changes of the join of two tables, with their weights."""
+        return self._job.operator(
+            id, "table_join", left=self, right=right, on=list(on), how=how, columns=columns
         )
 
     def window(

@@ -39,7 +39,7 @@ def check_listeners(plans: Sequence[JobPlan]) -> None:
             owner = owners.setdefault((listener, name), plan.name)
             if stream.source.listens and owner != plan.name:
                 raise JobError(
-                    f"{plan.name}.streams.{name}.source",
+                    f"{plan.name}.{stream.section}.{name}.source",
                     f"jobs {owner} and {plan.name} both have a stream {name} on {listener}",
                     "give one of them another name or another listener",
                 )

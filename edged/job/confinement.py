@@ -92,7 +92,7 @@ def is_confined(path: Path) -> bool:
 
 def _reaches(plan: JobPlan, files: Path) -> Iterator[tuple[str, str, Reach | None]]:
     parts: Sequence[tuple[str, str, Reach | None]] = [
-        *((f"streams.{name}.source", s.source.kind, s.source.reach(files))
+        *((f"{s.section}.{name}.source", s.source.kind, s.source.reach(files))
           for name, s in plan.streams.items()),
         *((f"sinks.{id}", sink.kind, sink.reach(files)) for id, sink in plan.sinks.items()),
     ]  # fmt: skip

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from edged.data.flow import Link
 from edged.data.schema import Field, Schema
+from edged.data.table_terms import COUNT, OWE, REFUSE, TableTerms
 from edged.documents.units import show_duration, show_size
 from edged.job.plan import BLOCK, JobPlan, StreamPlan, warnings
 from edged.placement.placement import KernelProfile, outline
@@ -57,7 +58,9 @@ def explain(
         "streams": {
             name: {**_stream(stream), **_path(stream.source, root)}
             for name, stream in plan.streams.items()
+            if stream.table is None
         },
+        **_tables(plan, root),
         "order": list(plan.order),
         "operators": {
             id: {
@@ -109,8 +112,8 @@ def show(
     )
     console.print()
     console.print(graph(plan))
-    for section in ("streams", "operators", "sinks"):
-        for id, part in facts[section].items():
+    for section in ("streams", "tables", "operators", "sinks"):
+        for id, part in facts.get(section, {}).items():
             console.print()
             _part(console, section, id, part)
     for warning in facts["warnings"]:
@@ -119,8 +122,9 @@ def show(
 
 
 def paths(plan: JobPlan, root: Path) -> dict[str, str]:
-    """The absolute path of every source and sink that has files, by `streams.ID` or `sinks.ID`."""
-    found = {f"streams.{name}": s.source.file_path(root) for name, s in plan.streams.items()}
+    """The absolute path of every source and sink that has files, by `streams.ID`, `tables.ID` or
+    `sinks.ID`."""
+    found = {f"{s.section}.{n}": s.source.file_path(root) for n, s in plan.streams.items()}
     found |= {f"sinks.{id}": sink.file_path(root) for id, sink in plan.sinks.items()}
     return {part: path for part, path in found.items() if path}
 
@@ -180,6 +184,35 @@ def _stream(stream: StreamPlan) -> dict[str, Any]:
         "late": stream.late,
         "schema": _schema(stream.schema),
     }
+
+
+def _tables(plan: JobPlan, root: Path | None) -> dict[str, Any]:
+    """The part of the tables; a job without tables has none."""
+    found = {}
+    for name, stream in plan.streams.items():
+        if (terms := stream.table) is not None:
+            found[name] = {
+                "type": stream.source.kind,
+                "does": [*stream.source.describe(), *_meaning(terms)],
+                "time": "",
+                **asdict(terms),
+                "schema": _schema(stream.schema),
+                **_path(stream.source, root),
+            }
+    return {"tables": found} if found else {}
+
+
+def _meaning(terms: TableTerms) -> list[str]:
+    by = f" by {', '.join(terms.key)}" if terms.key else ""
+    missing = {
+        REFUSE: "left out, and its place is shown",
+        COUNT: "left out, and counted",
+        OWE: "owed until its insert comes",
+    }
+    return [
+        f"changes {terms.changes}{by}; a delete of an absent row is {missing[terms.missing]}",
+        f"role {terms.role}, files are merged: {terms.compact}",
+    ]
 
 
 def _link(link: Link) -> dict[str, Any]:

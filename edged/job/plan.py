@@ -2,15 +2,16 @@
 
 A job is a directed acyclic graph of named operators between streams and sinks:
 
-    document ─► streams ─► links ─► operators, in topological order ─► sinks ─► JobPlan
+    document ─► streams, tables ─► links ─► operators, in topological order ─► sinks ─► JobPlan
 
 Invariants of a `JobPlan`:
 
-1. Every id (stream, operator, sink) is unique in the job.
+1. Every id (stream, table, operator, sink) is unique in the job.
 2. `order` lists each operator after its inputs; ties are in document order.
-3. `links` holds the `Link` of every name in `inputs`: streams, operators, and `<stream>.late` of
-   streams whose `late` is `dead_letter` (same schema, unordered).
+3. `links` holds the `Link` of every name in `inputs`: streams, tables, operators, and
+   `<stream>.late` of streams whose `late` is `dead_letter` (same schema, unordered).
 4. No two sinks ship pages of one stream: its sequence numbers would clash.
+5. `streams` holds the tables behind the streams.  A table has no event time.
 
 Parsing continues after a fault, so that `faults` reports every independent one.  Parts that depend
 on a faulty part are skipped without a fault of their own.
@@ -18,7 +19,7 @@ on a faulty part are skipped without a fault of their own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -26,10 +27,11 @@ from typing import Any, TypeVar, cast
 from edged.data.flow import Link
 from edged.data.schema import Schema
 from edged.data.schema_document import columns, time_column, weight_column
+from edged.data.table_terms import TableTerms
 from edged.documents import reader as doc
 from edged.documents.faults import FaultCollector, each
 from edged.errors import JobError
-from edged.job import governor
+from edged.job import governor, tables
 from edged.operators.base import OPERATORS, OperatorPlan
 from edged.sinks.base import SINKS, SinkPlan
 from edged.sources.base import SOURCES, SourcePlan
@@ -44,7 +46,7 @@ UPLOAD_WITHIN_US_MAX = 7 * 86_400_000_000
 
 BLOCK, REJECT, DROP_OLDEST = WHEN_FULL = ("block", "reject", "drop_oldest")
 
-_JOB_KEYS = ("name", "promises", "governor", "streams", "operators", "sinks")
+_JOB_KEYS = ("name", "promises", "governor", "streams", "tables", "operators", "sinks")
 _PROMISE_KEYS = (
     "latency", "ack_within", "upload_within", "memory", "durability", "telemetry_first",
     "when_full",
@@ -76,7 +78,7 @@ class Promises:
 
 @dataclass(frozen=True)
 class StreamPlan:
-    """A checked stream.  `source` is unset while its source's `parse` runs."""
+    """A checked stream or table.  `source` is unset while its source's `parse` runs."""
 
     name: str
     schema: Schema
@@ -92,6 +94,13 @@ class StreamPlan:
     """How far behind a producer may be and still count (`edged.beat.laggards`)."""
     weight: str = ""
     """The weight column (`edged.data.flow.Link`); empty: none."""
+    table: TableTerms | None = None
+    """The terms of a table, whose `time` is empty; None: it is a stream."""
+
+    @property
+    def section(self) -> str:
+        """Its section of the document."""
+        return "streams" if self.table is None else "tables"
 
 
 @dataclass(frozen=True)
@@ -113,6 +122,11 @@ class JobPlan:
         """Ids of the operators and sinks that read a link, in topological order."""
         ids = (*self.order, *self.sinks)
         return tuple(i for i in ids if link in self.inputs[i])
+
+
+def input_documents(document: Mapping[str, Any]) -> dict[str, Any]:
+    """The documents of a job's streams and tables, by id."""
+    return {**document.get("streams", {}), **document.get("tables", {})}
 
 
 def parse_job(document: Mapping[str, Any]) -> JobPlan:
@@ -137,9 +151,10 @@ def warnings(plan: JobPlan) -> list[str]:
     """Legal but suspicious parts: streams and operators without a reader, and what sources say."""
     found = []
     for name, stream in plan.streams.items():
-        found += [f"streams.{name}.source: {text}" for text in stream.source.warnings()]
+        path = f"{stream.section}.{name}"
+        found += [f"{path}.source: {text}" for text in stream.source.warnings()]
         if not plan.readers(name):
-            found.append(f"streams.{name}: no reader")
+            found.append(f"{path}: no reader")
         if stream.late == "dead_letter" and not plan.readers(f"{name}.late"):
             found.append(f"streams.{name}: no reader of its late rows, {name}.late")
     for id in plan.order:
@@ -184,19 +199,24 @@ class _JobReader:
         name = self.attempt(lambda: doc.is_id("name", doc.text("", document, "name")))
         promises = self.attempt(lambda: self.promises(document))
         policy = self.attempt(lambda: self.governor(document))
-        tables = {
-            "streams": self.section(document, "streams", 1),
+        parts = {
+            "streams": self.section(document, "streams", 0 if "tables" in document else 1),
+            "tables": self.section(document, "tables", 0),
             "operators": self.section(document, "operators", 0),
             "sinks": self.section(document, "sinks", 1),
         }
-        self.unique(tables)
-        streams = self.all(tables["streams"], self.stream)
-        order = self.sort(tables)
-        operators = self.all({i: tables["operators"][i] for i in order}, self.operator)
-        sinks = self.all(tables["sinks"], self.sink)
+        self.unique(parts)
+        streams = self.all(parts["streams"], self.stream)
+        streams |= self.all(parts["tables"], self.table)
+        if parts["tables"] and promises and promises.durability != DURABILITIES[0]:
+            problem, advice = "is too weak for tables", "tables outlive their inputs: exactly_once"
+            self.faults.append(JobError("promises.durability", problem, advice))
+        order = self.sort(parts)
+        operators = self.all({i: parts["operators"][i] for i in order}, self.operator)
+        sinks = self.all(parts["sinks"], self.sink)
         self.one_sink_a_stream(sinks)
-        inputs = {i: _inputs(tables["operators"][i]) for i in operators}
-        inputs |= {i: _inputs(tables["sinks"][i]) for i in sinks}
+        inputs = {i: _inputs(parts["operators"][i]) for i in operators}
+        inputs |= {i: _inputs(parts["sinks"][i]) for i in sinks}
         links = {n: link for n, link in self.links.items() if link is not None}
         return JobPlan(
             name or "", document, promises or Promises(), streams, tuple(order), operators, sinks,
@@ -215,10 +235,10 @@ class _JobReader:
         return entries
 
     def all(
-        self, tables: Mapping[str, Any], parse: Callable[[str, Any], _T | None]
+        self, entries: Mapping[str, Any], parse: Callable[[str, Any], _T | None]
     ) -> dict[str, _T]:
         found = {}
-        for id, document in tables.items():
+        for id, document in entries.items():
             plan = self.attempt(lambda id=id, document=document: parse(id, document))  # type: ignore[misc]
             if plan is not None:
                 found[id] = plan
@@ -257,13 +277,13 @@ class _JobReader:
         given = doc.table("", document, "governor", None)
         return None if given is None else governor.parse(given)
 
-    def unique(self, tables: Mapping[str, Mapping[str, Any]]) -> None:
+    def unique(self, parts: Mapping[str, Mapping[str, Any]]) -> None:
         places: dict[str, str] = {}
-        for section, entries in tables.items():
+        for section, entries in parts.items():
             for id in entries:
                 if id in places:
                     problem = f"{places[id]}.{id} has the same name"
-                    advice = "names are unique over streams, operators and sinks"
+                    advice = "names are unique over streams, tables, operators and sinks"
                     self.faults.append(JobError(f"{section}.{id}", problem, advice))
                 places.setdefault(id, section)
 
@@ -310,6 +330,32 @@ class _JobReader:
         wrong.settle()
         return replace(plan, source=source)
 
+    def table(self, name: str, document: Any) -> StreamPlan:
+        path = f"tables.{name}"
+        self.links[name] = None
+        document = _entry(path, document)
+        self.unknown(path, document, tables.KEYS)
+        schema = columns(path, document)
+        wrong, unset = FaultCollector(), cast(SourcePlan, None)
+        terms = wrong.attempt(lambda: tables.terms(path, document, schema), TableTerms())
+        weight = tables.weight_column(terms.changes)
+        plan = StreamPlan(
+            name,
+            schema,
+            "",
+            0,
+            tables.IDLE_AFTER_US,
+            0,
+            "process",
+            unset,
+            weight=weight,
+            table=terms,
+        )
+        source = wrong.attempt(lambda: self.source(f"{path}.source", document, plan), unset)
+        wrong.settle()
+        self.links[name] = Link(schema, "", 0, weight, terms)
+        return replace(plan, source=source)
+
     def source(self, path: str, document: dict[str, Any], stream: StreamPlan) -> SourcePlan:
         given = doc.table(path.rpartition(".")[0], document, "source")
         kind = SOURCES[_kind(path, given, SOURCES)]
@@ -318,9 +364,9 @@ class _JobReader:
 
     # operators and sinks ---------------------------------------------------------------------
 
-    def sort(self, tables: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    def sort(self, parts: Mapping[str, Mapping[str, Any]]) -> list[str]:
         """Operator ids in topological order, without those on a cycle or downstream of one."""
-        operators = tables["operators"]
+        operators = parts["operators"]
         order: list[str] = []
         state: dict[str, str] = {}
         trail: list[str] = []
@@ -357,7 +403,7 @@ class _JobReader:
         kind = OPERATORS[_kind(path, document, OPERATORS)]
         link_keys = [key.lstrip("*") for key in kind.links]
         self.unknown(path, document, ["type", *link_keys, *sorted(kind.keys)])
-        inputs = self.resolve(path, document, kind.links)
+        inputs = self.resolve(path, document, kind.links, kind.table_links)
         if inputs is None:
             return None
         plan = kind.parse(path, id, document, inputs)
@@ -373,22 +419,32 @@ class _JobReader:
         return None if inputs is None else kind.parse(path, id, document, inputs[0])
 
     def resolve(
-        self, path: str, document: dict[str, Any], keys: Sequence[str]
+        self,
+        path: str,
+        document: dict[str, Any],
+        keys: Sequence[str],
+        tables: Collection[str] = (),
     ) -> list[Link] | None:
-        """The table's input links, or None where one of them is faulty elsewhere."""
+        """The part's input links, or None where one of them is faulty elsewhere.  Only the keys in
+        `tables` may name tables."""
         found: list[Link | None] = []
         for key in keys:
+            takes = key in tables
             if not key.startswith("*"):
-                found.append(self.link(doc.below(path, key), doc.text(path, document, key)))
+                name = doc.text(path, document, key)
+                found.append(self.link(doc.below(path, key), name, takes))
                 continue
             listed = doc.names(path, document, key[1:])
-            found += [self.link(f"{path}.{key[1:]}[{i}]", n) for i, n in enumerate(listed)]
+            found += [self.link(f"{path}.{key[1:]}[{i}]", n, takes) for i, n in enumerate(listed)]
         links = [link for link in found if link is not None]
         return links if len(links) == len(found) else None
 
-    def link(self, path: str, name: str) -> Link | None:
+    def link(self, path: str, name: str, takes_tables: bool) -> Link | None:
         if name in self.links:
-            return self.links[name]
+            link = self.links[name]
+            if link is not None and link.table is not None and not takes_tables:
+                raise JobError(path, f"{name} is a table", "enrich and table_join read tables")
+            return link
         stream, dot, rest = name.partition(".")
         if dot and rest == "late" and stream in self.links:
             raise JobError(path, f"{name} does not exist", 'set late = "dead_letter" on the stream')

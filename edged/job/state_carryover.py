@@ -75,7 +75,7 @@ _Part = StreamPlan | OperatorPlan | SinkPlan
 
 def _parts(plan: JobPlan) -> dict[str, _Part]:
     parts: dict[str, _Part] = {}
-    parts.update({f"streams.{id}": stream for id, stream in plan.streams.items()})
+    parts.update({f"{s.section}.{id}": s for id, s in plan.streams.items()})
     parts.update({f"operators.{id}": plan.operators[id] for id in plan.order})
     parts.update({f"sinks.{id}": sink for id, sink in plan.sinks.items()})
     return parts

@@ -1,4 +1,4 @@
-"""The keys, output columns and weights of an interval join.
+"""The keys, output columns and weights of a join of two inputs.
 
 A pair has the product of both rows' weights.  Where one side has weights, its weight column is the
 output's.  Where both have, the output has one column for both, `multiply` fills it.
@@ -38,7 +38,11 @@ class Output:
 
 
 def read_keys(
-    path: str, document: Mapping[str, Any], left: Link, right: Link
+    path: str,
+    document: Mapping[str, Any],
+    left: Link,
+    right: Link,
+    sides: tuple[str, str] = SIDES,
 ) -> tuple[tuple[str, str], ...]:
     """The pairs of key columns, `on` of the document.  Raises JobError with all faults."""
     wrong, pairs = FaultCollector(), list[tuple[str, str]]()
@@ -46,7 +50,7 @@ def read_keys(
         where = f"{path}.on[{i}]"
         first, equals, second = (part.strip() for part in entry.partition("="))
         pair = (first, second if equals else first)
-        for name, link, side in zip(pair, (left, right), SIDES, strict=True):
+        for name, link, side in zip(pair, (left, right), sides, strict=True):
             if name not in link.schema:
                 advice = did_you_mean(name, link.schema.names)
                 wrong.note(where, f"{side} has no column {name}", advice)
@@ -54,7 +58,8 @@ def read_keys(
             continue
         kinds = [link.schema.field(n).dtype for n, link in zip(pair, (left, right), strict=True)]
         if kinds[0] is not kinds[1]:
-            problem = f"left.{pair[0]} is {kinds[0]}, right.{pair[1]} is {kinds[1]}"
+            names_of = [f"{side}.{name}" for side, name in zip(sides, pair, strict=True)]
+            problem = f"{names_of[0]} is {kinds[0]}, {names_of[1]} is {kinds[1]}"
             wrong.note(where, problem, "cast one of them with a map before the join")
         pairs.append(pair)
     wrong.settle()
@@ -82,22 +87,27 @@ def default_columns(
 
 
 def chosen_columns(
-    path: str, given: Mapping[str, Any], left: Link, right: Link
+    path: str,
+    given: Mapping[str, Any],
+    left: Link,
+    right: Link,
+    sides: tuple[str, str] = SIDES,
 ) -> tuple[Output, ...]:
     """The output that `columns` describes.  Raises JobError with all faults."""
     wrong, columns = FaultCollector(), list[Output]()
     for name, source in given.items():
         where = f"{path}.{name}"
         side, dot, column = source.partition(".") if isinstance(source, str) else ("", "", "")
-        if side not in SIDES or not dot:
-            wrong.note(where, f"{source!r} is not a column", 'write "left.x" or "right.x"')
+        if side not in sides or not dot:
+            advice = f'write "{sides[0]}.x" or "{sides[1]}.x"'
+            wrong.note(where, f"{source!r} is not a column", advice)
             continue
-        link = (left, right)[SIDES.index(side)]
+        link = (left, right)[sides.index(side)]
         if column not in link.schema:
             advice = did_you_mean(column, link.schema.names)
             wrong.note(where, f"{side} has no column {column}", advice)
             continue
-        columns.append(Output(name, SIDES.index(side), column))
+        columns.append(Output(name, sides.index(side), column))
     wrong.settle()
     return tuple(columns)
 

@@ -18,13 +18,27 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
 from edged.data.flow import BeatContext, Flow, Link, State
 from edged.data.schema import Schema
 from edged.data.scratch import Scratch
 from edged.data.workers import Workers
+from edged.platform.disk import Disk
 from governors.registry import Registry
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorPlace:
+    """Where an operator's state beside its memory lives, and how much memory it may take."""
+
+    disk: Disk
+    directory: str
+    """A directory of its own, made where it is missing."""
+    workers: Workers
+    memory_bytes: int
+    """Most memory of each of its table states."""
 
 
 class Operator(ABC):
@@ -57,6 +71,27 @@ class Operator(ABC):
     def counters(self) -> Mapping[str, int | float | str]:
         """Figures for the status: matches, groups, rows in error; see `gauges`."""
         return {}
+
+    def place(self, place: OperatorPlace) -> None:
+        """Take the place of its state files.  Called once, before `load` and `run`."""
+        return
+
+    def sync(self) -> None:
+        """Make the files that the last `save` names durable.  May be called on another thread,
+        beside `run`."""
+        return
+
+    def keep(self, states: Sequence[State]) -> None:
+        """Delete the files that neither the running state nor one of these saved states needs.  Of
+        each only the arrays whose names end in `files` are given."""
+        return
+
+    def disk_bytes(self) -> int:
+        """Bytes of the state's files."""
+        return 0
+
+    def close(self) -> None:  # noqa: B027 - only state files need it
+        """Release the state's files; they stay."""
 
 
 class Placed(Operator):
@@ -121,6 +156,8 @@ class OperatorPlan(ABC):
     """All other keys that the document may have beside `type` and the links."""
     version: ClassVar[int] = 1
     """Version of the saved state's layout."""
+    table_links: ClassVar[frozenset[str]] = frozenset()
+    """Those keys of `links` that may name tables."""
     waits_for_time: ClassVar[bool] = False
     """Whether results are held back until the watermark passes."""
     cycles: ClassVar[tuple[float, float] | None] = None
@@ -165,6 +202,15 @@ class OperatorPlan(ABC):
         """Per input: how far its rows may run ahead of the other inputs before they only enlarge
         the state (a join's bounds); None where the input is unbounded."""
         return ()
+
+    def waits(self) -> Sequence[tuple[int, int]]:
+        """Pairs of inputs of which the first, a stream, waits for the first rows of the second, a
+        table."""
+        return ()
+
+    def table_states(self) -> int:
+        """Number of its table states, which share the job's memory."""
+        return 0
 
     def window_us(self) -> int:
         """Event time that its window of rows spans; 0: it keeps no rows."""

@@ -13,6 +13,7 @@ from edged.data.flow import BeatContext, Flow, Link, State
 from edged.data.workers import Workers
 from edged.documents.reach import Reach
 from edged.pages.sealed import PageKey, SealedPage
+from edged.platform.disk import Disk
 from governors.registry import Registry
 
 
@@ -37,6 +38,10 @@ class SinkContext:
     workers: Workers
     files: str = ""
     """Where relative paths start; empty: the working directory."""
+    tables: str = ""
+    """Directory of the operators' state files: the store's `tables`."""
+    disk: Disk | None = None
+    """The disk of those files; None: the system's."""
 
 
 class Sink(ABC):

@@ -102,7 +102,8 @@ class Decoder:
         to = staging.reserve(rows, bytes_each, chunks)
         self._copy(messages, regions, places, to, rows)
         facts = np.zeros(len(FACTS), np.int64)
-        facts[FACTS.limit] = staging.limit_us(wall_us) if wall_us >= CLOCK_SANE_US else TIME_MAX_US
+        by_wall = wall_us >= CLOCK_SANE_US or not staging.timed
+        facts[FACTS.limit] = staging.limit_us(wall_us) if by_wall else TIME_MAX_US
         facts[FACTS.latest], facts[FACTS.ahead] = staging.latest_us, staging.max_ahead_us
         time = staging.time_index
         ipc_columns.admit(messages, count, regions, self._layouts, time, sizes, facts)

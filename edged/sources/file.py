@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+import numpy.typing as npt
 
 from edged.data.columns import Batch
 from edged.data.staging import TIME_MAX_US
@@ -69,10 +70,13 @@ class FileSourcePlan(SourcePlan):
     def parse(cls, path: str, document: Mapping[str, Any], stream: Any) -> FileSourcePlan:
         """Check the table; the files are searched when the source starts."""
         where = doc.text(path, document, "path")
+        pace = _pace(f"{path}.pace", document.get("pace", "full"))
+        if pace and not stream.time:
+            raise JobError(f"{path}.pace", "a table has no event time", "leave it out")
         return cls(
             where,
             None if "format" not in document else doc.choice(path, document, "format", FORMATS),
-            _pace(f"{path}.pace", document.get("pace", "full")),
+            pace,
             doc.text(path, document, "producer", f"file:{where}"),
             _renamed(path, document, stream.schema),
             stream.schema,
@@ -165,8 +169,14 @@ class _Replay:
             if self._head is None:
                 self._end()
                 return None
-            self._latest = np.maximum.accumulate(self._head[self._plan.time].values)
+            self._latest = self._times(self._head)
         return self._head
+
+    def _times(self, rows: Batch) -> npt.NDArray[np.int64]:
+        """When each row is due; a table's are due at once."""
+        if not self._plan.time:
+            return np.zeros(rows.rows, np.int64)
+        return np.maximum.accumulate(rows[self._plan.time].values)
 
     def _end(self) -> None:
         """Stage the end of stream, and note the files that it is the end of."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from edged.beat.crash_counter import CALM_US, CHUNK_CRASHES_MAX, CrashCounter
+from edged.beat.fingerprint import fingerprint
 from edged.beat.stream_alignment import ONE_CHUNK
 from tests.beat.support import T0, Live, copy_job, join_job
 
@@ -13,9 +14,9 @@ def dies(path, *races, now=0):
     """A process that survives all races but the last."""
     attempts = CrashCounter(path, LIMIT, now)
     verdicts = []
-    for fingerprint in races:
-        verdicts.append(attempts.begin(fingerprint if attempts.careful else 0))
-        if fingerprint is not races[-1]:
+    for race in races:
+        verdicts.append(attempts.begin(race if attempts.careful else 0))
+        if race is not races[-1]:
             attempts.end(now)
     careful = attempts.careful
     attempts.close()
@@ -96,10 +97,10 @@ def test_a_chunk_has_one_fingerprint_wherever_it_stands_and_another_has_another(
             live.beat()
             live.send("r", [(1, T0 + 1, "ä", 1.5), (2, T0 + 2, "", 2.5)])
             facts = live.job.decide(live.clock.now, live.clock.wall, ONE_CHUNK, True)
-            prints.add(live.job.fingerprint(facts))
+            prints.add(fingerprint(live.job, facts))
     assert len(prints) == 1
     with Live(copy_job(columns=columns)) as live:
         live.send("r", [(1, T0 + 1, "", 1.5), (2, T0 + 2, "ä", 2.5)])
         facts = live.job.decide(live.clock.now, live.clock.wall, ONE_CHUNK, True)
-        prints.add(live.job.fingerprint(facts))
+        prints.add(fingerprint(live.job, facts))
     assert len(prints) == 2
