@@ -18,7 +18,9 @@ import numpy.typing as npt
 from edged.data.columns import Batch, Column
 from edged.data.flow import State
 from edged.data.schema import DType, Field, Schema
+from edged.operators import _window_weights as weights
 from kernels.cpu import accumulate as acc
+from kernels.cpu import weighted
 from kernels.cpu import window as kernels
 from kernels.cpu.window import GROUP, SETTINGS, STATE
 
@@ -52,35 +54,49 @@ class Shape:
     words: int
     places: tuple[int, ...]
     """First word of each measure's accumulator."""
+    first: int
+    """First word of all accumulators."""
+    weighted: bool
 
 
-def shape_of(schema: Schema, keys: Sequence[str], measures: Sequence[Measure]) -> Shape:
-    """Lay out groups; measures over equal accumulators share them."""
+def shape_of(
+    schema: Schema, keys: Sequence[str], measures: Sequence[Measure], weight: str = ""
+) -> Shape:
+    """Lay out groups; measures over equal accumulators share them.  Groups of weighted rows also
+    have the weight of all their rows."""
     at, key_rows = GROUP.keys, []
     for name in keys:
         c = schema.index(name)
         key_rows.append([c, TYPE_CODES[schema.fields[c].dtype.name], at])
         at += 2 if schema.fields[c].dtype.variable else 1
     known: dict[tuple[int, int, int], int] = {}
-    places = []
-    for m in measures:
-        needed = _accumulator(schema, m)
+    places, first = [], at
+    for m in [*measures, *([Measure("", "count", "")] if weight else [])]:
+        needed = _accumulator(schema, m, weight)
         if needed not in known:
             known[needed] = at
-            at += acc.WORDS[needed[0]]
+            at += weighted.WORDS[needed[0]]
         places.append(known[needed])
-    agg_rows = [[*key, place] for key, place in known.items()]
+    by = schema.index(weight) if weight else 0
+    agg_rows = [[*key, place, by] for key, place in known.items()]
     return Shape(
         schema,
         np.array(key_rows, np.int64).reshape(-1, 3),
-        np.array(agg_rows, np.int64).reshape(-1, 4),
+        np.array(agg_rows, np.int64).reshape(-1, len(acc.AGGREGATE)),
         at,
-        tuple(places),
+        tuple(places[: len(measures)]),
+        first,
+        bool(weight),
     )
 
 
-def _accumulator(schema: Schema, m: Measure) -> tuple[int, int, int]:
+def _accumulator(schema: Schema, m: Measure, weight: str) -> tuple[int, int, int]:
     """(kind, column, type code) of a measure's accumulator."""
+    if weight:
+        kind = weights.accumulator(schema, m.function, m.column)
+        c = schema.index(m.column) if m.column else 0
+        counts = m.function == "count"
+        return kind, c, 0 if counts else TYPE_CODES[schema.fields[c].dtype.name]
     if not m.column:
         return acc.ROWS, 0, 0
     c = schema.index(m.column)
@@ -101,6 +117,12 @@ class Groups:
 
     rows: Ints
     store: Bytes
+
+    def left(self, shape: Shape) -> Groups:
+        """The groups to emit: of weighted rows only those in which something is left."""
+        if not shape.weighted or not len(self.rows):
+            return self
+        return Groups(self.rows[self.rows[:, shape.first :].any(axis=1)], self.store)
 
 
 class GroupLane:
@@ -256,7 +278,10 @@ class OutputBuilder:
         start = np.ascontiguousarray(rows[:, GROUP.start])
         columns += [Column(start), Column(start + self.size_us)]
         for measure, place in zip(self.measures, self.shape.places, strict=True):
-            columns += self._measured(measure, np.ascontiguousarray(rows[:, place : place + 3]))
+            if self.shape.weighted and self._exact(measure):
+                columns += self._weighted(measure, rows, place)
+            else:
+                columns += self._measured(measure, np.ascontiguousarray(rows[:, place : place + 3]))
         return Batch(self.output, len(rows), tuple(columns))
 
     def _key(self, k: int, field: Field, groups: Groups) -> Column:
@@ -272,6 +297,22 @@ class OutputBuilder:
         values: Bytes = np.empty(int(sizes.sum()), np.uint8)
         kernels.strings(groups.store, np.ascontiguousarray(rows[:, w]), sizes, offsets, values)
         return Column(values, valid, offsets)
+
+    def _exact(self, measure: Measure) -> bool:
+        """Whether weighted rows have an exact sum of floats; other accumulators look alike."""
+        if measure.function in ("sum", "mean"):
+            return self.shape.schema.field(measure.column).dtype.floating
+        return measure.function == "variance"
+
+    def _weighted(self, measure: Measure, rows: Ints, place: int) -> list[Column]:
+        if measure.function == "variance":
+            return [Column(c) for c in weights.moments(rows, place)]
+        total, there = weights.float_sums(rows, place)
+        if measure.function == "mean":
+            return [Column(rows[:, place].copy()), Column(total)]
+        if not self.output.field(measure.name).nullable:
+            return [Column(total)]
+        return [Column(total, there.astype(np.uint8))]
 
     def _measured(self, measure: Measure, words: Ints) -> list[Column]:
         if measure.function == "count":
@@ -295,7 +336,8 @@ class OutputBuilder:
         self.sums_overflowed += int((~fits).sum())
         if not self.output.field(measure.name).nullable:
             return [Column(whole)]
-        return [Column(whole, ((count > 0) & fits).astype(np.uint8))]
+        there = (count != 0) | words[:, :2].any(axis=1)
+        return [Column(whole, (there & fits).astype(np.uint8))]
 
     def _extreme(self, measure: Measure, words: Ints, dtype: DType) -> Column:
         if dtype.floating:

@@ -31,6 +31,13 @@ m2 = m2_1 + m2_2 + d * d * n1 * n2 / n; the sample variance is m2 / (n - 1).  A 
 several partials where rows arrive after it was emitted (a stream with `late = "process"`): each
 such beat emits one.
 
+A row of weight n counts n times, so one of weight -n takes n rows back; `min` and `max` cannot, and
+are refused on a weighted input.  Counts are weights then, and all sums are exact, of floats too
+(`kernels.cpu.exact_sums`), so that they do not depend on the order.  A group in which nothing is
+left is not emitted.  Where a later partial takes back what an earlier one has counted, its counts
+are negative, or 0 with sums that are not; a variance with a_count 0 has Σwx as a_mean and Σwx² as
+a_m2.
+
 Invariants
 1. Output depends on the rows, their order and the watermarks, not on batches or workers.  Float
    sums and moments are taken in arrival order.
@@ -61,6 +68,7 @@ from edged.documents import reader as doc
 from edged.documents.faults import FaultCollector
 from edged.documents.units import show_duration
 from edged.errors import JobError
+from edged.operators import _window_weights as weights
 from edged.operators._window_groups import (
     GroupLane,
     Measure,
@@ -89,7 +97,7 @@ class WindowOperator(Operator):
     def __init__(self, plan: WindowPlan, workers: Workers) -> None:
         self._plan = plan
         schema = plan.input.schema
-        self._shape = shape_of(schema, plan.by, plan.measures)
+        self._shape = shape_of(schema, plan.by, plan.measures, plan.input.weight)
         self._lanes = [GroupLane(self._shape) for _ in range(workers.count if plan.by else 1)]
         output = plan.output.schema
         self._emitter = OutputBuilder(
@@ -106,6 +114,7 @@ class WindowOperator(Operator):
             self._absorb(beat, flow)
         before = _start_bound(flow.watermark_us, self._plan.size_us)
         gone = merged(self._shape, [lane.expire(before) for lane in self._lanes])
+        gone = gone.left(self._shape)
         self._emitted += len(gone.rows)
         return Flow(self._emitter.batch(gone), self._watermark(flow.watermark_us))
 
@@ -209,8 +218,6 @@ class WindowPlan(OperatorPlan):
         cls, path: str, id: str, document: Mapping[str, Any], inputs: Sequence[Link]
     ) -> WindowPlan:
         """Check `document`; raises JobError."""
-        if inputs[0].weight:
-            raise JobError(f"{path}.input", "has weights, which windows do not take yet")
         schema = inputs[0].schema
         wrong, none = FaultCollector(), tuple[Measure, ...]()
         by = wrong.attempt(lambda: doc.names(path, document, "keys", ()), ())
@@ -223,7 +230,7 @@ class WindowPlan(OperatorPlan):
         size, every = wrong.attempt(lambda: _lengths(path, document), (1, 1))
         measures = wrong.attempt(
             lambda: _measures(
-                f"{path}.aggregates", doc.table(path, document, "aggregates"), schema
+                f"{path}.aggregates", doc.table(path, document, "aggregates"), inputs[0]
             ),
             none,
         )
@@ -240,10 +247,12 @@ class WindowPlan(OperatorPlan):
         size, every = show_duration(self.size_us), show_duration(self.every_us)
         kind = "tumbling" if self.size_us == self.every_us else f"hopping, every {every}"
         by = f" by {', '.join(self.by)}" if self.by else ""
-        shape = shape_of(self.input.schema, self.by, self.measures)
+        shape = shape_of(self.input.schema, self.by, self.measures, self.input.weight)
         calls = ", ".join(f"{m.function}({m.column or '*'})" for m in self.measures)
+        exact = [f"rows count by {self.input.weight}; sums are exact"] if self.input.weight else []
         return [
             f"windows of {size}, {kind}{by}: {calls}",
+            *exact,
             f"hash table, {8 * shape.words + 8} bytes a group; a row is in {self._hops()} windows",
         ]
 
@@ -252,6 +261,7 @@ class WindowPlan(OperatorPlan):
         return [
             self.input.schema.to_json(), self.input.time, list(self.by), self.size_us,
             self.every_us, [[m.name, m.function, m.column] for m in self.measures],
+            *([self.input.weight] if self.input.weight else []),
         ]  # fmt: skip
 
     def _hops(self) -> int:
@@ -276,14 +286,17 @@ def _lengths(path: str, document: Mapping[str, Any]) -> tuple[int, int]:
     return size, every
 
 
-def _measures(path: str, calls: Mapping[str, Any], schema: Schema) -> tuple[Measure, ...]:
+def _measures(path: str, calls: Mapping[str, Any], link: Link) -> tuple[Measure, ...]:
     """The aggregates of a document; raises JobError with all that are wrong."""
     if not calls:
         raise JobError(path, "is empty", 'name at least one, e.g. n = "count(*)"')
     wrong, found = FaultCollector(), list[Measure]()
     for name, call in calls.items():
         try:
-            found.append(_measure(f"{path}.{name}", name, call, schema))
+            measure = _measure(f"{path}.{name}", name, call, link.schema)
+            if link.weight:
+                weights.refuse(f"{path}.{name}", measure.function)
+            found.append(measure)
         except JobError as fault:
             wrong.faults.append(fault)
     wrong.settle()

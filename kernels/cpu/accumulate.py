@@ -32,6 +32,7 @@ class GroupAggregate(NamedTuple):
     column: I64 = field("number of the column; 0 for ROWS")
     code: I64 = field("type code of the column; 0 for ROWS and COUNT")
     word: I64 = field("first word of the accumulator in a group")
+    weight: I64 = field("number of the weight column; of `kernels.cpu.weighted` alone")
 
 
 class IntegerSum(NamedTuple):

@@ -8,7 +8,7 @@ or binary one has two, place and size in `store` (uint8[bytes]).  `table` (int32
 at least twice the capacity) holds group numbers, -1 if empty, probed linearly.  Groups and their
 bytes in the store are in the order of creation.  `state` is a `GroupState`, `settings` a
 `GroupSettings`.  Key columns are the rows of `keys` (`GroupKey`), accumulators those of `aggs`
-(`kernels.cpu.accumulate.GroupAggregate`).
+(`kernels.cpu.accumulate.GroupAggregate`; those of weighted rows: `kernels.cpu.weighted`).
 
 With several lanes a lane takes the rows of its hashes; each group belongs to one lane and gets its
 rows in arrival order, so float sums do not depend on the lanes.
@@ -22,6 +22,7 @@ import numpy as np
 
 from kernels.cpu import mem
 from kernels.cpu.accumulate import (
+    AGGREGATE,
     F4,
     F8,
     I2,
@@ -37,6 +38,7 @@ from kernels.cpu.accumulate import (
 )
 from kernels.cpu.columns import COLUMN
 from kernels.cpu.records import I64, field, words
+from kernels.cpu.weighted import WEIGHTED, add_weighted
 from kernels.registry import device, kernel
 
 
@@ -358,7 +360,10 @@ def absorb(
             state, pair_rows, to,
         )  # fmt: skip
         for a in range(aggs.shape[0]):
-            update(columns, aggs, a, pair_rows, to, ok, pairs, groups, floats)
+            if aggs[a, AGGREGATE.kind] >= WEIGHTED:
+                add_weighted(columns, aggs, a, pair_rows, to, pairs, groups)
+            else:
+                update(columns, aggs, a, pair_rows, to, ok, pairs, groups, floats)
         if done < count:
             return rows[done]
         at = following
