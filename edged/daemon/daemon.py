@@ -217,8 +217,10 @@ def _build(
     publisher = EventPublisher(events)
     event_loop = EventLoop(clock)
     energy = _open_board(settings, clock, publisher, event_loop, workers)
-    sinks = str(settings.directory / "sinks")
-    context = SinkContext(settings.device, store.device_epoch, sinks, workers, str(settings.files))
+    sinks, tables = (str(settings.directory / name) for name in ("sinks", "tables"))
+    context = SinkContext(
+        settings.device, store.device_epoch, sinks, workers, str(settings.files), tables
+    )
     service.starting("recovery")
     recovered = recover_jobs(store, context=context, clock=clock, await_room=space.wait)
     _write_shelves(store, recovered, space)

@@ -195,6 +195,7 @@ def _tables(plan: JobPlan, root: Path | None) -> dict[str, Any]:
                 "type": stream.source.kind,
                 "does": [*stream.source.describe(), *_meaning(terms)],
                 "time": "",
+                "weight": stream.weight,
                 **asdict(terms),
                 "schema": _schema(stream.schema),
                 **_path(stream.source, root),

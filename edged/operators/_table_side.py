@@ -1,0 +1,299 @@
+"""One table in an operator: its changes, made exact, and its rows.
+
+The operator keeps the columns that it needs.  Two changes are the same where these are equal.  Rows
+are found by the operator's key; where the table's own key is another, a second state finds them by
+that.
+
+    insert     weight 1; with a key, a row whose key is there already is refused
+    upsert     the row of the key is taken back, where there is one, and the new one added
+    weights    as the column says; a row of weight 0 is refused, and so is, unless it is owed, a
+               delete of a row that is not there
+
+A refused change is left out and counted.  With `missing = "refuse"` the place of the last one is
+kept for the status.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from edged.data.columns import Batch
+from edged.data.concatenate import concatenate
+from edged.data.flow import Link, State
+from edged.data.gather import take
+from edged.data.hashing import all_valid
+from edged.data.schema import Schema
+from edged.data.scratch import Scratch
+from edged.data.table_terms import INSERT, OWE, REFUSE, UPSERT, TableTerms
+from edged.operators._row_codes import firsts, lasts, project, row_codes, sums
+from edged.operators.base import OperatorPlace
+from edged.tables.base import TABLES, Matches, TableContext, TableState, Weights
+
+MEMBER = "runs"
+"""The table state that operators use."""
+MERGE_ROWS_MIN, MERGE_ROWS_PER_CHANGE = 1 << 14, 8
+"""Rows that a beat may merge: some in any case, more with the rows that it changes or probes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """Changes of a beat: kept columns and weights, valid until the next beat."""
+
+    rows: Batch
+    weights: Weights
+
+
+class TableSide:
+    """See the module's docstring.  `place` comes before all else."""
+
+    def __init__(self, link: Link, on: tuple[str, ...], kept: Schema) -> None:
+        """`kept` holds the columns `on` and those of the table's key."""
+        self._link, self.on, self.kept = link, on, kept
+        self._terms = link.table or TableTerms(missing=REFUSE)
+        self._scratch = [Scratch() for _ in range(4)]
+        self._rows: TableState | None = None
+        self._by_key: TableState | None = None
+        self.refused = 0
+        self.refused_at = ""
+
+    def place(self, place: OperatorPlace, directory: str) -> None:
+        """Open the states in `directory`."""
+        TABLES.load()
+        self._rows = self._open(self.on, place, f"{directory}/rows")
+        key = self._terms.key
+        if two_states(self._terms, self.on):
+            self._by_key = self._open(key, place, f"{directory}/key")
+
+    @property
+    def rows(self) -> TableState:
+        """The rows by the operator's key."""
+        assert self._rows is not None
+        return self._rows
+
+    @property
+    def states(self) -> Mapping[str, TableState]:
+        """All states, by their name in a saved state."""
+        found = {"rows": self.rows}
+        return found if self._by_key is None else {**found, "key": self._by_key}
+
+    def decode(self, batch: Batch, beat: int) -> Changes:
+        """The changes that a beat's rows mean for the state as it is; nothing is applied."""
+        rows = project(batch, self.kept)
+        if self._link.weight:
+            weights = batch[self._link.weight].values
+            return self._weighted(rows, np.ascontiguousarray(weights, np.int32), beat)
+        changes = Changes(rows, np.ones(rows.rows, np.int32))
+        if not self._terms.key or not rows.rows:
+            return changes
+        if self._terms.changes == UPSERT:
+            return self._upserts(rows)
+        return self._inserts(changes, beat) if self._terms.changes == INSERT else changes
+
+    def commit(self, changes: Changes, beat: int) -> Changes:
+        """Apply what `decode` has returned; returns what has changed."""
+        if not changes.rows.rows:
+            return changes
+        changes = self._applied(changes, beat)
+        if self._by_key is not None:
+            self._by_key.apply(changes.rows, changes.weights)
+        return changes
+
+    def work(self, rows: int) -> None:
+        """Merge a while, after a beat of `rows` rows."""
+        for state in self.states.values():
+            state.work(MERGE_ROWS_MIN + MERGE_ROWS_PER_CHANGE * rows)
+
+    def save(self) -> State:
+        """The states and the count of refused changes."""
+        saved: State = {"refused": np.array([self.refused], np.int64)}
+        for name, state in self.states.items():
+            saved |= {f"{name}/{key}": array for key, array in state.save().items()}
+        return saved
+
+    def load(self, saved: State) -> None:
+        """The inverse of `save`."""
+        self.refused = int(saved["refused"][0])
+        for name, state in self.states.items():
+            state.load(under(saved, name))
+
+    def sync(self) -> None:
+        """Make the files of the last `save` durable."""
+        for state in self.states.values():
+            state.sync()
+
+    def close(self) -> None:
+        """Close the states."""
+        for state in self.states.values():
+            state.close()
+
+    def memory_bytes(self) -> int:
+        """Memory of the states."""
+        return sum(state.memory_bytes() for state in self.states.values())
+
+    def disk_bytes(self) -> int:
+        """Bytes of the states' files."""
+        return sum(state.disk_bytes() for state in self.states.values())
+
+    def keep(self, saved: Sequence[State]) -> None:
+        """Delete the files that no state needs."""
+        for name, state in self.states.items():
+            state.keep([under(each, name) for each in saved])
+
+    def counters(self) -> dict[str, int | float | str]:
+        """The counters of the rows' state, and what was refused."""
+        found: dict[str, int | float | str] = {**self.rows.counters(), "refused": self.refused}
+        return {**found, "refused_at": self.refused_at} if self.refused_at else found
+
+    def _open(self, key: tuple[str, ...], place: OperatorPlace, directory: str) -> TableState:
+        context = TableContext(
+            place.disk, directory, place.workers, place.memory_bytes, self._terms.compact
+        )
+        return TABLES[MEMBER](self.kept, key, context)
+
+    def _upserts(self, rows: Batch) -> Changes:
+        """The last row of each key, and the rows that they replace taken back."""
+        codes = row_codes(rows, self._terms.key)
+        newest = lasts(codes)
+        if newest.size < rows.rows:
+            rows = take(rows, np.sort(newest), self._scratch[0])
+        old = self._found(rows)
+        if not old.rows.rows:
+            return Changes(rows, np.ones(rows.rows, np.int32))
+        both = concatenate(self.kept, [old.rows, rows], self._scratch[1])
+        weights = np.concatenate([-old.weights, np.ones(rows.rows, np.int32)])
+        codes = row_codes(both, self.kept.names)
+        changed = np.flatnonzero(sums(codes, weights)[codes])
+        if changed.size == both.rows:
+            return Changes(both, weights)
+        return Changes(take(both, changed, self._scratch[2]), weights[changed])
+
+    def _inserts(self, changes: Changes, beat: int) -> Changes:
+        """The first row of each key, without those whose key is there."""
+        rows, count = changes.rows, changes.rows.rows
+        old = self._found(rows)
+        first = np.zeros(count, np.bool_)
+        first[firsts(row_codes(rows, self._terms.key))] = True
+        first[old.probe] = False
+        if first.all():
+            return changes
+        at = int(np.flatnonzero(~first)[0])
+        self._refuse(count - int(first.sum()), rows, at, beat, "its key is there already")
+        kept = np.flatnonzero(first)
+        return Changes(take(rows, kept, self._scratch[0]), changes.weights[kept])
+
+    def _found(self, rows: Batch) -> Matches:
+        """The rows of these rows' table key."""
+        key = self._terms.key
+        state = self.rows if self._by_key is None else self._by_key
+        names = state.key
+        assert set(names) == set(key)
+        return state.probe(project(rows, Schema.of(self.kept.field(n) for n in names)))
+
+    def _weighted(self, rows: Batch, weights: Weights, beat: int) -> Changes:
+        if rows.rows and not weights.all():
+            zero = weights == 0
+            at = int(np.flatnonzero(zero)[0])
+            self._refuse(int(zero.sum()), rows, at, beat, "its weight is 0")
+            kept = np.flatnonzero(~zero)
+            rows, weights = take(rows, kept, self._scratch[0]), weights[kept]
+        if self._terms.missing == OWE or not (weights < 0).any():
+            return Changes(rows, weights)
+        return self._without_missing(Changes(rows, weights), beat)
+
+    def _without_missing(self, changes: Changes, beat: int) -> Changes:
+        """The changes without deletes of rows that are not there."""
+        rows, weights = changes.rows, changes.weights
+        codes = row_codes(rows, self.kept.names)
+        falls = sums(codes, weights)
+        at = firsts(codes)
+        known = all_valid(rows, self.on)
+        falling = falls < 0
+        if known is not None:
+            falling &= known[at] != 0  # rows with a null key are not kept
+        asked = at[np.flatnonzero(falling)]
+        if not asked.size:
+            return changes
+        some = take(rows, asked, self._scratch[1])
+        found = self.rows.probe(project(some, Schema.of(self.kept.field(n) for n in self.on)))
+        both = concatenate(self.kept, [some, found.rows], self._scratch[2])
+        both_codes = row_codes(both, self.kept.names)
+        held = sums(both_codes, np.concatenate([np.zeros(some.rows, np.int32), found.weights]))
+        have, net = held[both_codes[: some.rows]], falls[codes[asked]]
+        short = have + net < 0
+        if not short.any():
+            return changes
+        self._refuse(
+            int(-(have + net)[short].sum()), some, int(np.flatnonzero(short)[0]), beat,
+            "no such row is there",
+        )  # fmt: skip
+        lacking = np.zeros(at.size, np.bool_)
+        lacking[codes[asked[short]]] = True
+        last = asked[short][have[short] > 0]
+        weights = weights.copy()
+        weights[lacking[codes]] = 0
+        weights[last] = -have[short][have[short] > 0]
+        kept = np.flatnonzero(weights)
+        return Changes(take(rows, kept, self._scratch[3]), weights[kept])
+
+    def _applied(self, changes: Changes, beat: int) -> Changes:
+        """Apply the changes to the rows, without those whose sum of weights leaves int32."""
+        try:
+            self.rows.apply(changes.rows, changes.weights)
+        except OverflowError:
+            return self._split(changes, beat)
+        return changes
+
+    def _split(self, changes: Changes, beat: int) -> Changes:
+        accepted = np.zeros(changes.rows.rows, np.bool_)
+        waiting = [(0, changes.rows.rows)]
+        while waiting:
+            start, stop = waiting.pop()
+            try:
+                self.rows.apply(changes.rows.slice(start, stop), changes.weights[start:stop])
+                accepted[start:stop] = True
+            except OverflowError:
+                if stop - start == 1:
+                    self._refuse(1, changes.rows, start, beat, "its weight leaves 32 bits")
+                    continue
+                middle = (start + stop) // 2
+                waiting += [(middle, stop), (start, middle)]
+        kept = np.flatnonzero(accepted)
+        return Changes(take(changes.rows, kept, Scratch()), changes.weights[kept])
+
+    def _refuse(self, count: int, rows: Batch, at: int, beat: int, why: str) -> None:
+        self.refused += count
+        if self._terms.missing == REFUSE:
+            (values,) = rows.slice(at, at + 1).to_arrow().to_pylist()
+            self.refused_at = f"beat {beat}, {values}: {why}"
+
+
+def two_states(terms: TableTerms, on: Sequence[str]) -> bool:
+    """Whether the table's own key needs a state beside that of the operator's key."""
+    found_by_key = terms.changes == UPSERT or (terms.changes == INSERT and bool(terms.key))
+    return found_by_key and set(terms.key) != set(on)
+
+
+def needed_by_table(link: Link) -> tuple[str, ...]:
+    """The columns that a table's changes are found by, beside the operator's."""
+    terms = link.table
+    return () if terms is None or terms.changes not in (UPSERT, INSERT) else terms.key
+
+
+def under(saved: State, name: str) -> State:
+    """The arrays of a part, without its name."""
+    return {k.removeprefix(f"{name}/"): v for k, v in saved.items() if k.startswith(f"{name}/")}
+
+
+def kept_columns(link: Link, names: Sequence[str]) -> Schema:
+    """The named columns of a link, in its order, and those of the table's key."""
+    wanted = {*names, *needed_by_table(link)}
+    return Schema.of(f for f in link.schema if f.name in wanted)
+
+
+def columns_without_weight(link: Link) -> Link:
+    """The link as a side of a join: its weight column is none of its columns."""
+    schema = Schema.of(f for f in link.schema if f.name != link.weight)
+    return Link(schema, link.time, link.disorder_us)
