@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import numpy.typing as npt
+
+from edged.data.columns import address
 
 ROOM_BYTES_MIN, ROOM_FACTOR = 1 << 12, 4
 """The smallest size class, and the ratio of one class to the class below it."""
 POOL_BYTES_MAX = 1 << 22
 """Free buffers of a class that are kept."""
+
+
+class Buffer(NamedTuple):
+    """The memory of an open page."""
+
+    memory: npt.NDArray[np.uint8]
+    at: int
+    """Its address."""
 
 
 def room_class(need: int, capacity: int) -> int:
@@ -20,23 +32,29 @@ def room_class(need: int, capacity: int) -> int:
 
 
 class BufferPool:
-    """Free buffers by size.  Several threads may take and give at a time."""
+    """Free buffers by size, each with its address.  Several threads may take and give at a time."""
 
     def __init__(self) -> None:
-        self._free: dict[int, list[npt.NDArray[np.uint8]]] = {}
+        self._free: dict[int, list[Buffer]] = {}
 
-    def take(self, size: int) -> npt.NDArray[np.uint8]:
+    def take(self, size: int) -> Buffer:
         """A buffer of `size` bytes with undefined contents."""
         try:
             return self._free[size].pop()
         except (KeyError, IndexError):
-            return np.empty(size, np.uint8)
+            memory = np.empty(size, np.uint8)
+            return Buffer(memory, address(memory))
 
-    def give(self, buffer: npt.NDArray[np.uint8]) -> None:
+    def give(self, buffer: Buffer) -> None:
         """Keep a buffer that is no longer used, or drop it if its class is full."""
-        free = self._free.setdefault(buffer.size, [])
-        if (len(free) + 1) * buffer.size <= POOL_BYTES_MAX:
+        size = buffer.memory.size
+        free = self._free.setdefault(size, [])
+        if (len(free) + 1) * size <= POOL_BYTES_MAX:
             free.append(buffer)
+
+    def clear(self) -> None:
+        """Drop all free buffers."""
+        self._free.clear()
 
     def held_bytes(self) -> int:
         """Memory of the free buffers in bytes."""

@@ -7,11 +7,12 @@ Invariants
 2. A page is sealed when the next row does not fit, or on flush; a dense page also at the end of
    the beat when no further row can fit.  Pages are returned in (partition, seq) order.
 3. A row is copied once, into its open page, and again when the page grows: its buffer starts at
-   the size class of its first rows (ROOM_BYTES_MIN, times ROOM_FACTOR and so on, at most the
-   page's capacity) and moves to a larger class when it is full.  Growth changes no byte of a page.
-   A full page's buffer serves the partition's next page; `seal` releases the buffers of pages
-   without rows.  So a partition with rows takes at most ROOM_BYTES_MIN, or ROOM_FACTOR times the
-   largest contents of its pages since the last flush; at most POOL_BYTES_MAX a class is pooled.
+   the size class (ROOM_BYTES_MIN, times ROOM_FACTOR and so on, at most the page's capacity) of its
+   first rows or of the partition's largest page between its last two flushes, and moves to a larger
+   class when it is full.  Growth changes no byte of a page.  A full page's buffer serves the
+   partition's next page; `seal` releases the buffers of pages without rows.  So a partition with
+   rows takes at most ROOM_BYTES_MIN, or ROOM_FACTOR times the largest contents of its pages since
+   the flush before the last; at most POOL_BYTES_MAX a class is pooled.
 4. A row that alone needs more than 16 MiB is not written; `rows_too_large` counts it.  A row that
    only exceeds the stream's capacity gets a page with a larger capacity (whole KiB).
 
@@ -46,7 +47,7 @@ from edged.pages.format import (
     tuple_layout,
 )
 from edged.pages.header import HEADER_BYTES
-from edged.pages.room import BufferPool, room_class
+from edged.pages.room import Buffer, BufferPool, room_class
 from edged.pages.seal import ENTROPY_BITS_MAX, seal_page
 from kernels.cpu import pages as kernels
 from kernels.cpu.pages import PAGE, SHAPE
@@ -117,7 +118,9 @@ class PageWriter:
         self._capacity = np.full(stream.partitions, stream.capacity, np.int64)
         self._seq = np.ones(stream.partitions, np.int64)
         self._too_large = np.zeros(stream.partitions, np.int64)
-        self._buffers: dict[int, npt.NDArray[np.uint8]] = {}
+        self._most_used = np.zeros((2, stream.partitions), np.int64)
+        """Bytes of each partition's largest sealed page: since its last flush, and before that."""
+        self._buffers: dict[int, Buffer] = {}
         self._pool = BufferPool()
         self._scratch = Scratch()
         self._full: list[WrittenPage] = []
@@ -153,8 +156,7 @@ class PageWriter:
             self._full += beat.workers.run(calls)
         else:
             self._full += [call() for call in calls]
-        for p in np.flatnonzero((tuples == 0) & (self._state[:, PAGE.buffer] != 0)):
-            self._release(int(p))
+        self._release((tuples == 0) & (self._state[:, PAGE.buffer] != 0))
         sealed, self._full = self._full, []
         sealed.sort(key=lambda page: (page.partition, page.seq))
         self.bytes_raw += sum(page.raw_bytes for page in sealed)
@@ -169,7 +171,7 @@ class PageWriter:
 
     def open_bytes(self) -> int:
         """Memory of the open pages' buffers in bytes, pooled ones included."""
-        return sum(b.nbytes for b in self._buffers.values()) + self._pool.held_bytes()
+        return sum(b.memory.size for b in self._buffers.values()) + self._pool.held_bytes()
 
     def save(self) -> State:
         """Open pages and sequence numbers, as copies.  Call it between beats, after `seal`."""
@@ -196,7 +198,7 @@ class PageWriter:
         at = 0
         for p in np.flatnonzero(self._state[:, PAGE.tuples]):
             page = self._state[p]
-            buffer = self._open(int(p), int(used[p]))
+            buffer = self._open(int(p), int(used[p])).memory
             slots = int(page[PAGE.tuples] * self._shape[SHAPE.stride])
             data = int(page[PAGE.data])
             saved = state["bytes"][at : at + slots + data]
@@ -209,8 +211,7 @@ class PageWriter:
         self._state[:, PAGE.tuples] = self._state[:, PAGE.data] = 0
         self._state[:, PAGE.time_min] = _TIME_MIN_NONE
         self._state[:, PAGE.time_max] = _TIME_MAX_NONE
-        for partition in list(self._buffers):
-            self._release(partition)
+        self._release(self._state[:, PAGE.buffer] != 0)
         self._capacity[:] = self.stream.capacity
         for partition, seq in last.items():
             self._seq[partition] = max(self._seq[partition], seq + 1)
@@ -245,10 +246,12 @@ class PageWriter:
         return _Rows(columns, shape, order, hashes, edges[:-1].copy(), edges)
 
     def _allocate_buffers(self, rows: _Rows) -> None:
-        missing = (rows.edges[1:] > rows.edges[:-1]) & (self._state[:, PAGE.buffer] == 0)
-        for p in np.flatnonzero(missing):
-            count = int(rows.edges[p + 1] - rows.edges[p])
-            self._open(int(p), HEADER_BYTES + count * self._row_bytes)
+        counts = rows.edges[1:] - rows.edges[:-1]
+        missing = np.flatnonzero((counts > 0) & (self._state[:, PAGE.buffer] == 0))
+        need = HEADER_BYTES + counts[missing] * self._row_bytes
+        need = np.maximum(need, self._most_used[1, missing])
+        for p, least in zip(missing.tolist(), need.tolist(), strict=True):
+            self._open(p, least)
 
     def _ranges(self, rows: _Rows, workers: Workers) -> Sequence[tuple[int, int]]:
         """Ranges of partitions with about equal rows, one per worker."""
@@ -290,29 +293,31 @@ class PageWriter:
                 self._capacity[first] = -(-(HEADER_BYTES + more) // 1024) * 1024
                 self._open(first, HEADER_BYTES + more)
 
-    def _open(self, partition: int, need: int) -> npt.NDArray[np.uint8]:
+    def _open(self, partition: int, need: int) -> Buffer:
         """A buffer for the partition's page that holds `need` bytes or is as large as may be."""
-        room = room_class(need, int(self._capacity[partition]))
-        buffer = self._pool.take(room)
+        buffer = self._pool.take(room_class(need, int(self._capacity[partition])))
         self._buffers[partition] = buffer
-        self._state[partition, PAGE.buffer] = address(buffer)
-        self._state[partition, PAGE.capacity] = room
+        page = self._state[partition]
+        page[PAGE.buffer], page[PAGE.capacity] = buffer.at, buffer.memory.size
         return buffer
 
     def _grow(self, partition: int, need: int) -> None:
         """Move the partition's open page to a buffer that holds `need` bytes."""
-        page, old = self._state[partition], self._buffers[partition]
+        page, given = self._state[partition], self._buffers[partition]
         slots = HEADER_BYTES + int(page[PAGE.tuples] * self._shape[SHAPE.stride])
         data = int(page[PAGE.data])
-        new = self._open(partition, need)
+        old, new = given.memory, self._open(partition, need).memory
         new[HEADER_BYTES:slots] = old[HEADER_BYTES:slots]
         new[new.size - data :] = old[old.size - data :]
-        self._pool.give(old)
+        self._pool.give(given)
 
-    def _release(self, partition: int) -> None:
-        """Hand back the buffer of a page without rows."""
-        self._pool.give(self._buffers.pop(partition))
-        self._state[partition, PAGE.buffer] = self._state[partition, PAGE.capacity] = 0
+    def _release(self, pages: npt.NDArray[np.bool_]) -> None:
+        """Hand back the buffers of pages without rows, whose partitions are marked in `pages`."""
+        for p in np.flatnonzero(pages).tolist():
+            self._pool.give(self._buffers.pop(p))
+        self._state[pages, PAGE.buffer] = self._state[pages, PAGE.capacity] = 0
+        self._most_used[1, pages] = self._most_used[0, pages]
+        self._most_used[0, pages] = 0
 
     def _used_bytes(self) -> npt.NDArray[np.int64]:
         stride = self._shape[SHAPE.stride]
@@ -323,7 +328,7 @@ class PageWriter:
 
     def _page(self, partition: int) -> npt.NDArray[np.uint8]:
         """The trimmed page: a view if it is dense, else a copy with its data moved up."""
-        page, buffer = self._state[partition], self._buffers[partition]
+        page, buffer = self._state[partition], self._buffers[partition].memory
         slots = HEADER_BYTES + int(page[PAGE.tuples] * self._shape[SHAPE.stride])
         data = int(page[PAGE.data])
         if data == 0:
@@ -346,6 +351,7 @@ class PageWriter:
         )  # fmt: skip
         raw = self._page(partition)
         data = seal_page(header, raw, entropy_bits_max=stream.entropy_bits_max)
+        self._most_used[0, partition] = max(self._most_used[0, partition], raw.size)
         self._seq[partition] += 1
         page[PAGE.tuples] = page[PAGE.data] = 0
         page[PAGE.time_min], page[PAGE.time_max] = _TIME_MIN_NONE, _TIME_MAX_NONE
