@@ -32,10 +32,15 @@ def room_class(need: int, capacity: int) -> int:
 
 
 class BufferPool:
-    """Free buffers by size, each with its address.  Several threads may take and give at a time."""
+    """Free buffers by size, each with its address.  Several threads may take and give at a time.
+
+    It keeps POOL_BYTES_MAX a class, and as many bytes in all as were in use at each of the last two
+    flushes: steady work takes no fresh memory, and the memory of a single burst is given back.
+    """
 
     def __init__(self) -> None:
         self._free: dict[int, list[Buffer]] = {}
+        self._in_use = self._keep = 0
 
     def take(self, size: int) -> Buffer:
         """A buffer of `size` bytes with undefined contents."""
@@ -52,9 +57,26 @@ class BufferPool:
         if (len(free) + 1) * size <= POOL_BYTES_MAX:
             free.append(buffer)
 
-    def clear(self) -> None:
-        """Drop all free buffers."""
-        self._free.clear()
+    def give_all(self, buffers: list[Buffer]) -> None:
+        """Keep buffers that are no longer used, or drop those that are too many."""
+        held = self.held_bytes()
+        for buffer in buffers:
+            size = buffer.memory.size
+            free = self._free.setdefault(size, [])
+            if (len(free) + 1) * size <= POOL_BYTES_MAX or held + size <= self._keep:
+                free.append(buffer)
+                held += size
+
+    def flushed(self, in_use: int) -> None:
+        """Adapt to `in_use` bytes at a flush; drop free buffers that are too many, large first."""
+        self._in_use, self._keep = in_use, min(in_use, self._in_use)
+        held = self.held_bytes()
+        for size, free in sorted(self._free.items(), reverse=True):
+            least = POOL_BYTES_MAX // size
+            drop = min(len(free) - least, -((self._keep - held) // size))
+            if drop > 0:
+                del free[-drop:]
+                held -= drop * size
 
     def held_bytes(self) -> int:
         """Memory of the free buffers in bytes."""

@@ -54,6 +54,8 @@ from kernels.cpu.pages import PAGE, SHAPE
 
 PARALLEL_BYTES = 1 << 18
 """Fewer bytes are sealed on the calling thread."""
+LEARNED_SLACK = 8
+"""A page starts with room for its partition's largest recent page and 1 / LEARNED_SLACK more."""
 _TIME_MIN_NONE, _TIME_MAX_NONE = 2**63 - 1, -(2**63)
 _NO_ROWS: npt.NDArray[np.int64] = np.empty(0, np.int64)
 _NO_HASHES: npt.NDArray[np.uint64] = np.empty(0, np.uint64)
@@ -156,6 +158,8 @@ class PageWriter:
             self._full += beat.workers.run(calls)
         else:
             self._full += [call() for call in calls]
+        if flush:
+            self._pool.flushed(self._buffer_bytes())
         self._release((tuples == 0) & (self._state[:, PAGE.buffer] != 0))
         sealed, self._full = self._full, []
         sealed.sort(key=lambda page: (page.partition, page.seq))
@@ -171,7 +175,7 @@ class PageWriter:
 
     def open_bytes(self) -> int:
         """Memory of the open pages' buffers in bytes, pooled ones included."""
-        return sum(b.memory.size for b in self._buffers.values()) + self._pool.held_bytes()
+        return self._buffer_bytes() + self._pool.held_bytes()
 
     def save(self) -> State:
         """Open pages and sequence numbers, as copies.  Call it between beats, after `seal`."""
@@ -249,7 +253,8 @@ class PageWriter:
         counts = rows.edges[1:] - rows.edges[:-1]
         missing = np.flatnonzero((counts > 0) & (self._state[:, PAGE.buffer] == 0))
         need = HEADER_BYTES + counts[missing] * self._row_bytes
-        need = np.maximum(need, self._most_used[1, missing])
+        most = self._most_used[1, missing]
+        need = np.maximum(need, most + most // LEARNED_SLACK)
         for p, least in zip(missing.tolist(), need.tolist(), strict=True):
             self._open(p, least)
 
@@ -313,11 +318,13 @@ class PageWriter:
 
     def _release(self, pages: npt.NDArray[np.bool_]) -> None:
         """Hand back the buffers of pages without rows, whose partitions are marked in `pages`."""
-        for p in np.flatnonzero(pages).tolist():
-            self._pool.give(self._buffers.pop(p))
+        self._pool.give_all([self._buffers.pop(p) for p in np.flatnonzero(pages).tolist()])
         self._state[pages, PAGE.buffer] = self._state[pages, PAGE.capacity] = 0
         self._most_used[1, pages] = self._most_used[0, pages]
         self._most_used[0, pages] = 0
+
+    def _buffer_bytes(self) -> int:
+        return sum(buffer.memory.size for buffer in self._buffers.values())
 
     def _used_bytes(self) -> npt.NDArray[np.int64]:
         stride = self._shape[SHAPE.stride]
