@@ -200,7 +200,11 @@ def _job(out: Exposition, name: str, job: Mapping[str, Any]) -> None:
         labels = {"job_name": name, "sink": sink}
         out.add("edged_sink_rows_total", s.get("rows"), **labels)
         out.add("edged_sink_open_rows", s["open_rows"], **labels)
+        if s["open_bytes_max"]:
+            out.add("edged_sink_open_bytes", s["open_bytes"], **labels)
+            out.add("edged_sink_open_limit_bytes", s["open_bytes_max"], **labels)
         out.add("edged_sink_pages_total", s.get("pages"), **labels)
+        out.add("edged_sink_pages_early_total", s.get("pages_early"), **labels)
         out.add("edged_sink_pages_compressed_total", s.get("pages_compressed"), **labels)
         out.add("edged_sink_page_bytes_total", s.get("page_bytes"), **labels)
         out.add("edged_sink_page_raw_bytes_total", s.get("page_bytes_raw"), **labels)

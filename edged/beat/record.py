@@ -5,13 +5,14 @@ staged and taken rows, watermarks, producers' sequences, and which open pages we
 replay of the record therefore repeats the beat exactly.
 
     {"wall": µs, "change": null | {…}, "jobs": {job: {"race": bool, "flush": 0 | 1 | 2,
-        "processed": {operator: [rows, …]}, "streams":
+        "processed": {operator: [rows, …]}, "sealed_early": {sink: bytes}, "streams":
         {stream: {"logged": [rows, chunks], "take": [chunks, rows], "watermark": µs,
                   "producers": {…}, "refused": rows, "set_aside": [chunks, rows],
                   "reopen": µs | null}}}}}
 
 `processed` is missing where no operator left rows to later beats (`Deferring` in
-`edged.operators.base`).
+`edged.operators.base`), and `sealed_early` where no sink sealed pages to keep its open ones within
+these bytes.
 
 A record with a `change` (`edged.beat.jobs`) has no jobs and no inputs: it records a change of the
 jobs between two beats.
@@ -68,6 +69,9 @@ class JobFacts:
     processed: dict[str, list[int]] | None = None
     """Rows of each input that operators processed, of operators that leave rows to later beats;
     None: they decide."""
+    sealed_early: dict[str, int] | None = None
+    """The limit, in bytes, of each sink that sealed pages early to keep its open ones within it;
+    None: the beat decides."""
 
     def ends(self) -> bool:
         """Whether every stream is at its end after this beat."""
@@ -101,6 +105,7 @@ class BeatFacts:
                 "race": j.race,
                 "flush": int(j.flush),
                 **({"processed": j.processed} if j.processed else {}),
+                **({"sealed_early": j.sealed_early} if j.sealed_early else {}),
                 "streams": {
                     s: {
                         "logged": [f.logged_rows, f.logged_chunks],
@@ -127,7 +132,8 @@ class BeatFacts:
         jobs = {}
         for name, j in document["jobs"].items():
             streams = {s: _stream_facts(f) for s, f in j["streams"].items()}
-            jobs[name] = JobFacts(j["race"], Flush(j["flush"]), streams, j.get("processed", {}))
+            processed, early = j.get("processed", {}), j.get("sealed_early", {})
+            jobs[name] = JobFacts(j["race"], Flush(j["flush"]), streams, processed, early)
         change = document.get("change")
         return cls(document["wall"], jobs, Change(**change) if change else None)
 

@@ -32,6 +32,7 @@ from edged.data.staging import TIME_MAX_US, Chunks
 from edged.errors import EdgedError, JobError
 from edged.job.changes import DRAINING, PAUSED, RUNNING, JobMetadata
 from edged.job.footprint import footprint_of
+from edged.job.open_pages import open_page_shares
 from edged.job.plan import JobPlan
 from edged.operators.base import Operator, OperatorPlace, Placed
 from edged.pages.sealed import PageKey, SealedPage
@@ -56,6 +57,7 @@ class JobRuntime:
         self.sinks: dict[str, Sink] = {
             name: s.build(_sink_context(context, name)) for name, s in plan.sinks.items()
         }
+        self.open_page_shares = open_page_shares(plan.promises.memory_bytes, plan.sinks)
         self.couplings = couplings(plan)
         self.table_waits = TableWaits(plan)
         self.cut = False
@@ -264,7 +266,22 @@ class JobRuntime:
             sink.write(beat, flows[self.plan.inputs[name][0]])
             pages += sink.seal(beat, facts.flush)
             since = self._spent(name, since)
+        pages += self._seal_early(beat, facts)
         self.consume(facts)
+        return pages
+
+    def _seal_early(self, beat: BeatContext, facts: JobFacts) -> list[SealedPage]:
+        """Keep the memory of open pages within the sinks' shares of the job's memory.  A replay
+        repeats what the record says, so that another share gives the same pages."""
+        if facts.sealed_early is None:
+            facts.sealed_early = {
+                name: most
+                for name, most in self.open_page_shares.items()
+                if self.sinks[name].exceeds(most)
+            }
+        pages: list[SealedPage] = []
+        for name, most in facts.sealed_early.items():
+            pages += self.sinks[name].seal_early(beat, most)
         return pages
 
     def operate(self, beat: BeatContext, facts: JobFacts) -> dict[str, Flow]:

@@ -178,7 +178,11 @@ def _job(job: JobRuntime, parts: Parts) -> dict[str, Any]:
             for name, o in job.operators.items()
         },
         "sinks": {
-            name: {"open_rows": sink.open_rows(), **shown("sinks", name, sink.counters())}
+            name: {
+                "open_rows": sink.open_rows(),
+                "open_bytes_max": job.open_page_shares.get(name, 0),
+                **shown("sinks", name, sink.counters()),
+            }
             for name, sink in job.sinks.items()
         },
         "ended": job.ended() and not job.open_rows() and parts.heart.settled,

@@ -24,6 +24,7 @@ from edged.data.flow import Link
 from edged.data.schema import Field, Schema
 from edged.data.table_terms import COUNT, OWE, REFUSE, TableTerms
 from edged.documents.units import show_duration, show_size
+from edged.job.open_pages import open_page_shares
 from edged.job.plan import BLOCK, JobPlan, StreamPlan, warnings
 from edged.placement.placement import KernelProfile, outline
 from edged.sinks.base import SinkPlan
@@ -42,7 +43,7 @@ def explain(
     With a machine's `profile`, also the kernels that would run there; with `root`, where relative
     paths start, the `path` of every source and sink that has files.
     """
-    p = plan.promises
+    p, shares = plan.promises, open_page_shares(plan.promises.memory_bytes, plan.sinks)
     return {
         "name": plan.name,
         "promises": {
@@ -76,7 +77,8 @@ def explain(
             id: {
                 "type": sink.kind,
                 "input": plan.inputs[id][0],
-                "does": sink.describe(),
+                "does": [*sink.describe(), *_open_pages(sink, shares.get(id, 0))],
+                "open_bytes_max": shares.get(id, 0),
                 "schema": _schema(plan.links[plan.inputs[id][0]].schema),
                 "signature": sink.signature(),
                 **_path(sink, root),
@@ -163,6 +165,13 @@ def _placement(plan: JobPlan, id: str, profile: KernelProfile | None) -> list[st
     if not plan.operators[id].placed:
         return []
     return outline(profile, plan.promises.latency_us)
+
+
+def _open_pages(sink: SinkPlan, share_bytes: int) -> list[str]:
+    if not share_bytes:
+        return []
+    early = ", then the largest are sealed early" if share_bytes < sink.open_bytes().most else ""
+    return [f"open pages take up to {show_size(share_bytes)} of the job's memory{early}"]
 
 
 def _path(part: SourcePlan | SinkPlan, root: Path | None) -> dict[str, str]:

@@ -32,6 +32,7 @@ from edged.documents import reader as doc
 from edged.documents.faults import FaultCollector, each
 from edged.errors import JobError
 from edged.job import governor, tables
+from edged.job.open_pages import check_open_pages
 from edged.operators.base import OPERATORS, OperatorPlan
 from edged.sinks.base import SINKS, SinkPlan
 from edged.sources.base import SOURCES, SourcePlan
@@ -215,6 +216,8 @@ class _JobReader:
         operators = self.all({i: parts["operators"][i] for i in order}, self.operator)
         sinks = self.all(parts["sinks"], self.sink)
         self.one_sink_a_stream(sinks)
+        if promises is not None:
+            self.attempt(lambda: check_open_pages(promises.memory_bytes, sinks))
         inputs = {i: _inputs(parts["operators"][i]) for i in operators}
         inputs |= {i: _inputs(parts["sinks"][i]) for i in sinks}
         links = {n: link for n, link in self.links.items() if link is not None}

@@ -150,7 +150,12 @@ JOBS = table(
     ),
     counter("edged_sink_rows_total", "Rows written by a sink.", *_SINK),
     gauge("edged_sink_open_rows", "Rows of a sink in pages that are not sealed yet.", *_SINK),
+    gauge("edged_sink_open_bytes", "Memory of a sink's pages that are not sealed yet.", *_SINK),
+    gauge("edged_sink_open_limit_bytes", "Memory that a sink's open pages may take.", *_SINK),
     counter("edged_sink_pages_total", "Pages sealed by a sink.", *_SINK),
+    counter(
+        "edged_sink_pages_early_total", "Pages sealed to bound the memory of open pages.", *_SINK
+    ),
     counter("edged_sink_pages_compressed_total", "Pages of a sink that are compressed.", *_SINK),
     counter("edged_sink_page_bytes_total", "Bytes of sealed pages.", *_SINK),
     counter("edged_sink_page_raw_bytes_total", "Bytes of sealed pages before compression.", *_SINK),

@@ -78,6 +78,11 @@ class BufferPool:
                 del free[-drop:]
                 held -= drop * size
 
+    def clear(self) -> None:
+        """Drop all free buffers, and keep few from now on."""
+        self._free.clear()
+        self._in_use = self._keep = 0
+
     def held_bytes(self) -> int:
         """Memory of the free buffers in bytes."""
         return sum(size * len(free) for size, free in list(self._free.items()))

@@ -2,10 +2,12 @@
 
 Invariants
 
-1. The bytes of the pages depend only on the rows, their order and the calls of `seal`; not on how
-   rows are cut into batches, nor on the workers.  (The header also names the beat and its time.)
+1. The bytes of the pages depend only on the rows, their order and the calls of `seal` and
+   `seal_early`; not on how rows are cut into batches, nor on the workers.  (The header also names
+   the beat and its time.)
 2. A page is sealed when the next row does not fit, or on flush; a dense page also at the end of
-   the beat when no further row can fit.  Pages are returned in (partition, seq) order.
+   the beat when no further row can fit; the largest pages also by `seal_early`, where the memory of
+   all is bounded.  Each call returns its pages in (partition, seq) order.
 3. A row is copied once, into its open page, and again when the page grows: its buffer starts at
    the size class (ROOM_BYTES_MIN, times ROOM_FACTOR and so on, at most the page's capacity) of its
    first rows or of the partition's largest page between its last two flushes, and moves to a larger
@@ -47,13 +49,15 @@ from edged.pages.format import (
     tuple_layout,
 )
 from edged.pages.header import HEADER_BYTES
-from edged.pages.room import Buffer, BufferPool, room_class
+from edged.pages.room import ROOM_BYTES_MIN, ROOM_FACTOR, Buffer, BufferPool, room_class
 from edged.pages.seal import ENTROPY_BITS_MAX, seal_page
 from kernels.cpu import pages as kernels
 from kernels.cpu.pages import PAGE, SHAPE
 
 PARALLEL_BYTES = 1 << 18
 """Fewer bytes are sealed on the calling thread."""
+EARLY_SHARE = 0.75
+"""Share of their limit that open pages may take after pages were sealed early."""
 LEARNED_SLACK = 8
 """A page starts with room for its partition's largest recent page and 1 / LEARNED_SLACK more."""
 _TIME_MIN_NONE, _TIME_MAX_NONE = 2**63 - 1, -(2**63)
@@ -111,6 +115,8 @@ class PageWriter:
         self.stream = stream
         self.rows_written = self.rows_too_large = 0
         self.pages_sealed = self.pages_compressed = self.bytes_raw = self.bytes_stored = 0
+        self.pages_early = 0
+        """Pages sealed only to bound the memory of the open ones."""
         self._dense = stream.schema.fixed_width
         self._places, self._shape = _shape_of(stream)
         self._row_bytes = stride_bytes(stream.schema, stream.weighted)
@@ -153,14 +159,51 @@ class PageWriter:
         if not flush:
             used = HEADER_BYTES + (tuples + 1) * self._shape[SHAPE.stride]
             ready &= self._dense & (used > self._capacity)
-        calls = [partial(self._seal, beat, int(p)) for p in np.flatnonzero(ready)]
-        if calls and int(self._used_bytes()[ready].sum()) >= PARALLEL_BYTES:
+        self._seal_all(beat, np.flatnonzero(ready).tolist())
+        if flush:
+            self._pool.flushed(int(self._state[:, PAGE.capacity].sum()))
+        self._release((tuples == 0) & (self._state[:, PAGE.buffer] != 0))
+        return self._hand_over()
+
+    def exceeds(self, limit: int) -> bool:
+        """Whether the rows of open pages need more than `limit` bytes of buffers.  If the buffers
+        take more, those that are larger than their rows need are replaced first."""
+        if self.open_bytes() <= limit:
+            return False
+        self._pool.clear()
+        self._most_used[:] = 0
+        rooms = self._rooms()
+        self._release((rooms == 0) & (self._state[:, PAGE.buffer] != 0))
+        for p in np.flatnonzero(rooms < self._state[:, PAGE.capacity]).tolist():
+            self._move(p, int(rooms[p]))
+        self._pool.clear()
+        return int(rooms.sum()) > limit
+
+    def seal_early(self, beat: BeatContext, limit: int) -> list[WrittenPage]:
+        """Seal the largest pages until the rows of the others need at most EARLY_SHARE of `limit`
+        bytes.  Call it after `seal`; the choice depends on the open pages' contents alone."""
+        rooms, used = self._rooms(), self._used_bytes()
+        left, early = int(rooms.sum()), []
+        for p in np.lexsort((np.arange(used.size), -used)).tolist():
+            if left <= limit * EARLY_SHARE or rooms[p] == 0:
+                break
+            left -= int(rooms[p])
+            early.append(p)
+        self._seal_all(beat, early)
+        self.pages_early += len(early)
+        self._release((self._state[:, PAGE.tuples] == 0) & (self._state[:, PAGE.buffer] != 0))
+        self._pool.clear()
+        return self._hand_over()
+
+    def _seal_all(self, beat: BeatContext, partitions: Sequence[int]) -> None:
+        calls = [partial(self._seal, beat, p) for p in partitions]
+        if calls and int(self._used_bytes()[partitions].sum()) >= PARALLEL_BYTES:
             self._full += beat.workers.run(calls)
         else:
             self._full += [call() for call in calls]
-        if flush:
-            self._pool.flushed(self._buffer_bytes())
-        self._release((tuples == 0) & (self._state[:, PAGE.buffer] != 0))
+
+    def _hand_over(self) -> list[WrittenPage]:
+        """The sealed pages, counted, in (partition, seq) order."""
         sealed, self._full = self._full, []
         sealed.sort(key=lambda page: (page.partition, page.seq))
         self.bytes_raw += sum(page.raw_bytes for page in sealed)
@@ -175,7 +218,7 @@ class PageWriter:
 
     def open_bytes(self) -> int:
         """Memory of the open pages' buffers in bytes, pooled ones included."""
-        return self._buffer_bytes() + self._pool.held_bytes()
+        return int(self._state[:, PAGE.capacity].sum()) + self._pool.held_bytes()
 
     def save(self) -> State:
         """Open pages and sequence numbers, as copies.  Call it between beats, after `seal`."""
@@ -198,6 +241,7 @@ class PageWriter:
         self._state[:] = 0
         self._state[:, _SAVED] = state["state"]
         self._capacity[:] = self._state[:, PAGE.capacity]
+        self._state[:, PAGE.capacity] = 0
         used = self._used_bytes()
         at = 0
         for p in np.flatnonzero(self._state[:, PAGE.tuples]):
@@ -288,7 +332,7 @@ class PageWriter:
             used = HEADER_BYTES + int(page[PAGE.tuples]) * stride + int(page[PAGE.data])
             more = stride if self._dense else int(page[PAGE.need]) - HEADER_BYTES
             if used + more <= self._capacity[first]:
-                self._grow(first, used + more)
+                self._move(first, used + more)
             elif page[PAGE.tuples]:
                 sealed.append(self._seal(beat, first))
             elif HEADER_BYTES + more > CAPACITY_MAX:
@@ -306,7 +350,16 @@ class PageWriter:
         page[PAGE.buffer], page[PAGE.capacity] = buffer.at, buffer.memory.size
         return buffer
 
-    def _grow(self, partition: int, need: int) -> None:
+    def _rooms(self) -> npt.NDArray[np.int64]:
+        """Bytes of the least size class for the contents of each partition's open page; 0: no
+        rows."""
+        used = self._used_bytes()
+        rooms = np.full(used.size, ROOM_BYTES_MIN, np.int64)
+        while (small := rooms < used).any():
+            rooms[small] *= ROOM_FACTOR
+        return np.where(self._state[:, PAGE.tuples] > 0, np.minimum(rooms, self._capacity), 0)
+
+    def _move(self, partition: int, need: int) -> None:
         """Move the partition's open page to a buffer that holds `need` bytes."""
         page, given = self._state[partition], self._buffers[partition]
         slots = HEADER_BYTES + int(page[PAGE.tuples] * self._shape[SHAPE.stride])
@@ -322,9 +375,6 @@ class PageWriter:
         self._state[pages, PAGE.buffer] = self._state[pages, PAGE.capacity] = 0
         self._most_used[1, pages] = self._most_used[0, pages]
         self._most_used[0, pages] = 0
-
-    def _buffer_bytes(self) -> int:
-        return sum(buffer.memory.size for buffer in self._buffers.values())
 
     def _used_bytes(self) -> npt.NDArray[np.int64]:
         stride = self._shape[SHAPE.stride]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from edged.data.flow import BeatContext, Flow, Link, State
 from edged.data.workers import Workers
@@ -25,6 +25,17 @@ class Flush(IntEnum):
     """Rows under the job's latency promise would be late in the next beat."""
     ALL = 2
     """Nothing may stay open: the daemon stops, the streams have ended, or inputs are not logged."""
+
+
+class OpenBytes(NamedTuple):
+    """Memory of a sink's open pages."""
+
+    least: int
+    """Of all partitions with a row each."""
+    most: int
+    """Of all partitions with a whole page each."""
+    page: int
+    """Of a whole page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +76,19 @@ class Sink(ABC):
         The returned pages become durable with the beat.  A sink without pages returns an empty
         list and writes its files idempotently, because a replay repeats the beat.
         """
+
+    def exceeds(self, limit: int) -> bool:
+        """Whether open pages take more than `limit` bytes, when memory that their rows do not need
+        is given back."""
+        return False
+
+    def seal_early(self, beat: BeatContext, limit: int) -> list[SealedPage]:
+        """Seal pages before they are full, so that the open ones take at most `limit` bytes.
+
+        Called after `seal`, and again in a replay of the beat: which pages, depends on `limit` and
+        on what `save` returns alone.
+        """
+        return []
 
     @abstractmethod
     def open_rows(self) -> int:
@@ -121,6 +145,10 @@ class SinkPlan(ABC):
     @abstractmethod
     def build(self, context: SinkContext) -> Sink:
         """The running sink."""
+
+    def open_bytes(self) -> OpenBytes:
+        """The memory of its open pages; the default is a sink without pages."""
+        return OpenBytes(0, 0, 0)
 
     @abstractmethod
     def describe(self) -> list[str]:

@@ -35,10 +35,11 @@ from edged.pages.format import (
     PAGE_COLUMNS_MAX,
 )
 from edged.pages.header import HEADER_BYTES
+from edged.pages.room import ROOM_BYTES_MIN
 from edged.pages.seal import ENTROPY_BITS_MAX
 from edged.pages.sealed import PageKey, SealedPage
-from edged.pages.write import PageStream, PageWriter, stride_bytes
-from edged.sinks.base import Flush, Sink, SinkContext, SinkPlan, sink
+from edged.pages.write import PageStream, PageWriter, WrittenPage, stride_bytes
+from edged.sinks.base import Flush, OpenBytes, Sink, SinkContext, SinkPlan, sink
 
 PARTITIONS_MAX = 4096
 
@@ -58,10 +59,18 @@ class PagesSink(Sink):
 
     def seal(self, beat: BeatContext, flush: Flush) -> list[SealedPage]:
         """The full pages, or all pages with rows, in (partition, seq) order."""
-        return [
-            SealedPage(PageKey(self._name, page.partition, page.seq), page.data)
-            for page in self._writer.seal(beat, flush != Flush.NO)
-        ]
+        return self._keyed(self._writer.seal(beat, flush != Flush.NO))
+
+    def exceeds(self, limit: int) -> bool:
+        """Whether the rows of open pages need more than `limit` bytes."""
+        return self._writer.exceeds(limit)
+
+    def seal_early(self, beat: BeatContext, limit: int) -> list[SealedPage]:
+        """The largest open pages, in (partition, seq) order."""
+        return self._keyed(self._writer.seal_early(beat, limit))
+
+    def _keyed(self, pages: Sequence[WrittenPage]) -> list[SealedPage]:
+        return [SealedPage(PageKey(self._name, p.partition, p.seq), p.data) for p in pages]
 
     def open_rows(self) -> int:
         """Rows in unsealed pages."""
@@ -91,6 +100,7 @@ class PagesSink(Sink):
             "rows_too_large": w.rows_too_large,
             "pages": w.pages_sealed,
             "pages_compressed": w.pages_compressed,
+            "pages_early": w.pages_early,
             "page_bytes": w.bytes_stored,
             "page_bytes_raw": w.bytes_raw,
             "open_bytes": w.open_bytes(),
@@ -149,6 +159,11 @@ class PagesPlan(SinkPlan):
                 self.capacity, entropy_bits_max=self.entropy_max,
             )
         )  # fmt: skip
+
+    def open_bytes(self) -> OpenBytes:
+        """A buffer of the least size, and a whole page, for each partition."""
+        partitions, page = self.partitions, self.capacity
+        return OpenBytes(partitions * ROOM_BYTES_MIN, partitions * page, page)
 
     def reach(self, root: Path) -> Reach:
         """Nothing."""
