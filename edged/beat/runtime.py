@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edged.beat.deferrals import Deferrals
+from edged.beat.open_page_limit import seal_early
 from edged.beat.record import JobFacts, StreamFacts, input_count, read_inputs
 from edged.beat.saved_arrays import arrays_under, put_arrays
 from edged.beat.stream_alignment import (
@@ -266,22 +267,8 @@ class JobRuntime:
             sink.write(beat, flows[self.plan.inputs[name][0]])
             pages += sink.seal(beat, facts.flush)
             since = self._spent(name, since)
-        pages += self._seal_early(beat, facts)
+        pages += seal_early(beat, facts, self.sinks, self.open_page_shares)
         self.consume(facts)
-        return pages
-
-    def _seal_early(self, beat: BeatContext, facts: JobFacts) -> list[SealedPage]:
-        """Keep the memory of open pages within the sinks' shares of the job's memory.  A replay
-        repeats what the record says, so that another share gives the same pages."""
-        if facts.sealed_early is None:
-            facts.sealed_early = {
-                name: most
-                for name, most in self.open_page_shares.items()
-                if self.sinks[name].exceeds(most)
-            }
-        pages: list[SealedPage] = []
-        for name, most in facts.sealed_early.items():
-            pages += self.sinks[name].seal_early(beat, most)
         return pages
 
     def operate(self, beat: BeatContext, facts: JobFacts) -> dict[str, Flow]:
