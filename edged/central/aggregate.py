@@ -35,10 +35,10 @@ import pyarrow.parquet as pq
 
 from edged.central.column_pruning import needed_columns
 from edged.central.datasource import EdgedDataSource, corrupt_pages
-from edged.central.merge import conform, merged, state_schema
+from edged.central.merge import changes, conform, left, merged, published, state_schema
 from edged.central.session import open_session, register_source
 from edged.central.spec import Spec, TableSpec
-from edged.central.tables import FINAL, Manifest, TableDirectory
+from edged.central.tables import APPEND, CHANGES, FINAL, MERGE, Manifest, TableDirectory
 from edged.errors import CentralError, EdgedError, JobError
 
 if TYPE_CHECKING:
@@ -94,6 +94,12 @@ class TableQuery:
         whole = EdgedDataSource(options).request()
         also = [self.table.watermark[0]] if self.table.watermark else []
         names = needed_columns(self.table.sql, whole.schema.names, also)
+        weight = whole.schema.weight
+        if weight and weight not in names:
+            raise JobError(
+                f"tables.{self.table.name}.sql", f"leaves out {weight}, the weight of its rows",
+                f"a row of weight -1 takes one back: sum({weight}) counts, sum({weight} * x) adds",
+            )  # fmt: skip
         options |= {"stream": f"{whole.stream}@{whole.version}", "columns": ",".join(names)}
         return options, EdgedDataSource(options).schema()
 
@@ -108,7 +114,7 @@ class TableQuery:
         empty = self.spark.createDataFrame([], schema)
         empty.createOrReplaceTempView(self.table.source)
         partial = self.spark.sql(self.table.sql)
-        if self.table.mode == "append":
+        if self.table.mode == APPEND:
             return None
         state = state_schema(partial, self.table)
         if self.table.view:
@@ -138,13 +144,13 @@ class TableQuery:
         source = register_source(self.spark, f"edged-{self.table.name}")
         reader = self.spark.readStream.format(source).options(**self.source_options)
         rows = reader.load()
-        if self.table.mode == "append":
+        if self.table.mode == APPEND:
             if self.table.watermark:
                 column, delay_us = self.table.watermark
                 rows = rows.withWatermark(column, f"{delay_us} microseconds")
             rows.createOrReplaceTempView(self.table.source)
             rows = self.spark.sql(self.table.sql)
-        process = self.merge_batch if self.table.mode == "merge" else self.append_batch
+        process = self.append_batch if self.table.mode == APPEND else self.merge_batch
         writer = rows.writeStream.queryName(self.table.name).foreachBatch(self._guarded(process))
         writer = writer.option("checkpointLocation", str(self._checkpoint()))
         if self.options.trigger_us is None:
@@ -163,7 +169,8 @@ class TableQuery:
         if batch > 0:
             state = session.read.schema(self.state).parquet(str(self._state(batch - 1)))
             partial = state.unionByName(partial)
-        self.write_state(conform(merged(partial, self.table), self.state), batch)
+        whole = left(merged(partial, self.table), self.table)
+        self.write_state(conform(whole, self.state), batch)
         self.write_view(session, batch)
         self._publish(batch, query, offset, self._state(batch))
 
@@ -180,11 +187,25 @@ class TableQuery:
         state.write.mode("overwrite").parquet(str(self._state(batch)))
 
     def write_view(self, session: SparkSession, batch: int) -> None:
-        """Write the view of version `batch`."""
-        if self.table.view:
-            state = session.read.schema(self.state).parquet(str(self._state(batch)))
-            state.createOrReplaceTempView("this")
-            self._write(session.sql(self.table.view), self.directory.version(batch) / FINAL)
+        """Write the published rows of version `batch`, or how they differ from those before."""
+        if self.table.mode == CHANGES:
+            before = self._view(session, batch - 1) if batch > 0 else None
+            self._write(changes(before, self._view(session, batch)), self.directory.batch(batch))
+        elif self._has_final():
+            self._write(self._view(session, batch), self.directory.version(batch) / FINAL)
+
+    def _has_final(self) -> bool:
+        """Whether published rows are others than the state's."""
+        return bool(self.table.view or self.table.weight)
+
+    def _view(self, session: SparkSession, version: int) -> DataFrame:
+        """The published rows of a version."""
+        state = session.read.schema(self.state).parquet(str(self._state(version)))
+        rows = published(state, self.table)
+        if not self.table.view:
+            return rows
+        rows.createOrReplaceTempView("this")
+        return session.sql(self.table.view)
 
     def _write(self, rows: DataFrame, place: Path) -> None:
         writer = rows.write.mode("overwrite").format(self.table.format)
@@ -193,15 +214,14 @@ class TableQuery:
         writer.save(str(place))
 
     def _publish(self, batch: int, query: str, offset: str, counted: Path) -> None:
-        shown = FINAL if self.table.view else "state"
+        shown = FINAL if self._has_final() else "state"
+        shown = shown if self.table.mode == MERGE else "batch"
         manifest = Manifest(
             version=batch,
             query=query,
             mode=self.table.mode,
-            format="parquet"
-            if self.table.mode == "merge" and shown == "state"
-            else self.table.format,
-            shown=shown if self.table.mode == "merge" else "batch",
+            format="parquet" if shown == "state" else self.table.format,
+            shown=shown,
             fingerprint=self.table.fingerprint(),
             columns=self._columns(),
             offset=offset,

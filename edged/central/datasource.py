@@ -289,8 +289,15 @@ class _StreamReader(_SliceReader, DataSourceStreamReader, SupportsTriggerAvailab
 def spark_schema(request: Request) -> StructType:
     """The Spark types of what `request` reads."""
     return StructType(
-        [StructField(f.name, _SPARK[f.type], f.nullable) for f in request.arrow_schema()]
+        [
+            StructField(f.name, _SPARK[f.type], f.nullable, _metadata(f))
+            for f in request.arrow_schema()
+        ]
     )
+
+
+def _metadata(column: pa.Field) -> dict[str, str]:
+    return {k.decode(): v.decode() for k, v in (column.metadata or {}).items()}
 
 
 def corrupt_pages(landing: str | Path) -> int:

@@ -81,7 +81,7 @@ class Request:
             kind = field.dtype.arrow
             if self.spark_types:
                 kind = SPARK_TYPES.get(field.dtype.name, kind)
-            return pa.field(name, kind, field.nullable)
+            return pa.field(name, kind, field.nullable, field.metadata() or None)
         kind = METADATA[name]
         if not self.spark_types and pa.types.is_decimal(kind):
             kind = pa.uint64()

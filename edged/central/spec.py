@@ -7,10 +7,11 @@ TOML or JSON, one shape:
 
     [tables.power_curve]
     from = "curve"                   # one stream feeds one table
-    mode = "merge"                   # or "append"
+    mode = "merge"                   # or "changes", "append"
     sql = "SELECT turbine, count(*) AS n, min(p) AS p_min, … FROM curve GROUP BY turbine"
     keys = ["turbine"]
     view = "SELECT turbine, sqrt(p_m2 / (p_n - 1)) AS stddev FROM this"      # optional
+    weight = "n"                     # optional: the sum that says how many rows a key stands for
     format = "parquet"               # of the published files: parquet (default), json, csv
 
     [tables.power_curve.merge]       # how two rows of one key become one
@@ -24,10 +25,14 @@ merge mode they are merged by `keys` into the table; every column of `sql`'s res
 named in `merge`.  In append mode `sql` runs as one streaming query and its rows are appended;
 `watermark = { column = "time", delay = "1h" }` is required if `sql` aggregates.
 
+With `weight` a key whose weight is 0 is not in the table: its rows were taken back.  All merge
+functions must be `sum`, `count` or `moments` then, since others cannot take a row back.  In changes
+mode a table is merged in the same way, and what is published are its changes, batch by batch.
+
 Every fault is a `JobError` with its dotted path.
 
 msgspec is not used here: the readers of job documents give the same paths and suggestions, and the
-remaining rules (merge functions, keys that cross tables) are most of these 189 lines either way.
+remaining rules (merge functions, keys that cross tables) are most of this module either way.
 """
 
 from __future__ import annotations
@@ -38,6 +43,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from edged.central.tables import APPEND, MERGE, MODES
 from edged.documents.reader import (
     choice,
     did_you_mean,
@@ -85,15 +91,18 @@ class TableSpec:
     format: str = "parquet"
     watermark: tuple[str, int] | None = None
     """(column, delay in microseconds)."""
+    weight: str = ""
+    """The column whose sum is a key's weight; empty: keys stay."""
 
     def fingerprint(self) -> dict[str, Any]:
         """The settings that merged state depends on: a table with other ones cannot be
         continued."""
-        return {
+        facts = {
             "mode": self.mode,
             "keys": list(self.keys),
             "merge": [[m.function, list(m.columns), m.by] for m in self.merge],
         }
+        return {**facts, "weight": self.weight} if self.weight else facts
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,8 +141,8 @@ def _parse_table(
     path: str, name: str, body: Mapping[str, Any], streams: dict[str, str]
 ) -> TableSpec:
     _is_name(path, name)
-    mode = choice(path, body, "mode", ("merge", "append"), "merge")
-    own = ("keys", "merge", "view") if mode == "merge" else ("watermark",)
+    mode = choice(path, body, "mode", MODES, MERGE)
+    own = ("watermark",) if mode == APPEND else ("keys", "merge", "view", "weight")
     refuse_unknown(path, body, ("from", "mode", "sql", "format", *own))
     source = text(path, body, "from")
     if source not in streams:
@@ -142,13 +151,28 @@ def _parse_table(
         )
     sql = text(path, body, "sql")
     kind = choice(path, body, "format", FORMATS, "parquet")
-    if mode == "append":
+    if mode == APPEND:
         watermark = _watermark(path, body) if "watermark" in body else None
         return TableSpec(name, source, mode, sql, format=kind, watermark=watermark)
     keys = names(path, body, "keys")
     merge = _merges(f"{path}.merge", table(path, body, "merge"), keys)
     view = text(path, body, "view", "")
-    return TableSpec(name, source, mode, sql, keys, merge, view, kind)
+    weight = text(path, body, "weight", "")
+    if weight:
+        _check_weight(path, weight, merge)
+    return TableSpec(name, source, mode, sql, keys, merge, view, kind, weight=weight)
+
+
+def _check_weight(path: str, weight: str, merges: tuple[Merge, ...]) -> None:
+    if not any(m.columns == (weight,) and m.function == "sum" for m in merges):
+        raise JobError(f"{path}.weight", f"{weight} is not merged", f'add {weight} = "sum"')
+    for merge in merges:
+        if merge.function not in ("sum", "moments"):
+            raise JobError(
+                f"{path}.merge.{merge.columns[0]}",
+                f"{merge.function} cannot take a row back, and the table has a weight",
+                "sum, count and moments can",
+            )
 
 
 def _merges(path: str, body: Mapping[str, Any], keys: tuple[str, ...]) -> tuple[Merge, ...]:

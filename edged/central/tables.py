@@ -2,9 +2,10 @@
 
     <table>/
       _current            JSON, replaced by rename: the manifest of the published version
-      v=7/state/*.parquet the merged partial rows after batch 7              (merge mode)
-      v=7/final/*         the result of the spec's `view`, if it has one     (merge mode)
+      v=7/state/*.parquet the merged partial rows after batch 7      (merge and changes mode)
+      v=7/final/*         the published rows, where they are not the state's (merge mode)
       batch=7/*           the rows of batch 7                                (append mode)
+                          what batch 7 changed in the published rows         (changes mode)
       final               symbolic link to the published files; follows `_current` (merge mode)
 
 Invariants:
@@ -31,6 +32,7 @@ import pyarrow as pa
 
 from edged.errors import CentralError
 
+MERGE, CHANGES, APPEND = MODES = ("merge", "changes", "append")
 CURRENT = "_current"
 FINAL = "final"
 KEEP_VERSIONS = 3
@@ -48,7 +50,7 @@ class Manifest:
     mode: str
     format: str
     shown: str
-    """The published part: `final`, `state` or, in append mode, `batch`."""
+    """The published part: `final`, `state` or `batch`."""
     fingerprint: dict[str, Any] = field(default_factory=dict)
     """The settings that the merged state depends on; see `spec.TableSpec.fingerprint`."""
     columns: str = ""
@@ -89,15 +91,17 @@ class TableDirectory:
 
     def publish(self, manifest: Manifest) -> None:
         """Make `manifest` the current one, durably and atomically."""
-        target = self.version if manifest.mode == "merge" else self.batch
-        _sync_tree(target(manifest.version))
+        if manifest.mode != APPEND:
+            _sync_tree(self.version(manifest.version))
+        if manifest.mode != MERGE:
+            _sync_tree(self.batch(manifest.version))
         text = json.dumps(asdict(manifest), sort_keys=True, indent=1)
         replace_file(self.path / CURRENT, text.encode())
         self.link_published(manifest)
 
     def link_published(self, manifest: Manifest) -> None:
         """Point the `final` link at the part that `manifest` publishes."""
-        if manifest.mode != "merge":
+        if manifest.mode != MERGE:
             return
         fresh = self.path / f".{FINAL}.new"
         fresh.unlink(missing_ok=True)
@@ -105,7 +109,7 @@ class TableDirectory:
         fresh.replace(self.path / FINAL)
 
     def prune(self, manifest: Manifest, keep: int = KEEP_VERSIONS) -> None:
-        """Delete versions older than the last `keep`.  Batches of append mode all stay."""
+        """Delete versions older than the last `keep`.  Batches all stay."""
         for path in self.path.glob("v=*"):
             number = path.name[2:]
             if number.isdigit() and int(number) <= manifest.version - keep:
@@ -113,7 +117,7 @@ class TableDirectory:
 
     def shown(self, manifest: Manifest) -> list[Path]:
         """The directories of the published part, oldest first."""
-        if manifest.mode == "merge":
+        if manifest.mode == MERGE:
             return [self.version(manifest.version) / manifest.shown]
         numbers = sorted(int(p.name[6:]) for p in self.path.glob("batch=*") if p.name[6:].isdigit())
         return [self.batch(n) for n in numbers if n <= manifest.version]

@@ -4,13 +4,14 @@ Twelve types, each nullable: `bool`, `int8`..`int64`, `uint8`..`uint64`, `float3
 `timestamp` (microseconds since 1970-01-01 UTC, int64), `string` (UTF-8) and `binary`.
 
 A schema is written as JSON: `[{"name": …, "type": …, "nullable": …}, …]`.  Job documents,
-registered `stream@version` schemas of pages and the collector use this form.
+registered `stream@version` schemas of pages and the collector use this form.  There the weight
+column of a stream of changes also has `"role": "weight"`.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -78,6 +79,10 @@ TYPES: dict[str, DType] = {
 }  # fmt: skip
 
 
+WEIGHT = "weight"
+"""The role of the column that says how many rows a row stands for (`edged.data.flow.Link`)."""
+
+
 @dataclass(frozen=True, slots=True)
 class Field:
     """One column: its name, type and whether it may hold nulls."""
@@ -85,10 +90,17 @@ class Field:
     name: str
     dtype: DType
     nullable: bool = False
+    role: str = ""
+    """WEIGHT or empty; set in schemas for the centre alone."""
 
     def to_json(self) -> dict[str, Any]:
         """The field's part of the schema's JSON form."""
-        return {"name": self.name, "type": self.dtype.name, "nullable": self.nullable}
+        found = {"name": self.name, "type": self.dtype.name, "nullable": self.nullable}
+        return {**found, "role": self.role} if self.role else found
+
+    def metadata(self) -> dict[str, str]:
+        """The metadata of the column in Arrow and Spark: its role, if it has one."""
+        return {"edged.role": self.role} if self.role else {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +124,8 @@ class Schema:
         names = [f.name for f in fields]
         if len(set(names)) < len(names):
             raise ValueError("a schema's columns have distinct names")
+        if sum(f.role == WEIGHT for f in fields) > 1:
+            raise ValueError("a schema has one weight column at most")
         return cls(tuple(fields))
 
     def to_json(self) -> str:
@@ -121,6 +135,18 @@ class Schema:
     def to_arrow(self) -> pa.Schema:
         """The Arrow schema with the same names, types and nullability."""
         return pa.schema([pa.field(f.name, f.dtype.arrow, f.nullable) for f in self.fields])
+
+    def with_weight(self, name: str) -> Schema:
+        """This schema, its column `name` with the role of the weight; empty: none has it."""
+        if not name:
+            return self
+        weight = replace(self.field(name), role=WEIGHT)
+        return Schema.of(weight if f.name == name else f for f in self.fields)
+
+    @property
+    def weight(self) -> str:
+        """Name of the column with the role of the weight; empty: none."""
+        return next((f.name for f in self.fields if f.role == WEIGHT), "")
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -155,14 +181,19 @@ class Schema:
 
 def _field_of(row: Any) -> Field:
     """A column of a schema's JSON form."""
-    keys = {"name", "type", "nullable"}
+    keys = {"name", "type", "nullable", "role"}
     if not isinstance(row, dict) or not {"name", "type"} <= set(row) <= keys:
-        raise ValueError(f"{row!r} is not a column: it has name, type and nullable")
+        raise ValueError(f"{row!r} is not a column: it has name, type, nullable and role")
     name, kind, nullable = row["name"], row["type"], row.get("nullable", False)
+    role = row.get("role", "")
     if not isinstance(name, str) or not name:
         raise ValueError(f"{name!r} is not a column's name")
     if not isinstance(kind, str) or kind not in TYPES:
         raise ValueError(f"{kind!r} is not a column's type; there are {', '.join(TYPES)}")
     if not isinstance(nullable, bool):
         raise ValueError(f"nullable of column {name} is {nullable!r}, not true or false")
-    return Field(name, TYPES[kind], nullable)
+    if role not in ("", WEIGHT):
+        raise ValueError(f"role of column {name} is {role!r}; there is {WEIGHT!r}")
+    if role and (kind != INT32.name or nullable):
+        raise ValueError(f"column {name} has the role {role}, so it is int32, not null")
+    return Field(name, TYPES[kind], nullable, role)

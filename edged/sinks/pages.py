@@ -194,8 +194,9 @@ class PagesPlan(SinkPlan):
         return hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
 
     def schemas(self) -> Sequence[tuple[str, int, str]]:
-        """The stream's schema."""
-        return ((self.stream, self.stream_version, self.input.schema.to_json()),)
+        """The stream's schema; it names the weight column."""
+        schema = self.input.schema.with_weight(self.input.weight)
+        return ((self.stream, self.stream_version, schema.to_json()),)
 
 
 def _capacity(path: str, document: Mapping[str, Any], schema: Schema) -> int:
