@@ -54,8 +54,10 @@ form is a JSON array (RFC 8259, UTF-8) of at least one object, in the order of t
     [{"name":"time","type":"timestamp","nullable":false},{"name":"kw","type":"float64"}]
 
 `name` is a string that is not empty and differs from all others; `type` is one of the words below;
-`nullable` is true or false, and false where it is missing.  There are no other keys.  The canonical
-text has no spaces, the three keys in this order, and characters beyond ASCII as \\u escapes:
+`nullable` is true or false, and false where it is missing.  One column, of type int32 and not
+nullable, may have `role`, the word weight: its row stands for so many rows, or takes them back
+where it is negative.  There are no other keys.  The canonical
+text has no spaces, the keys in this order, and characters beyond ASCII as \\u escapes:
 equal schemas have equal canonical texts, byte for byte.  A new schema is registered only within
 these limits: a text of 1 MiB, 4096 columns, a name of 255 bytes of UTF-8.
 
