@@ -429,7 +429,7 @@ class Heart:
         self._saturated = (
             plan.race and held_us is None and not self._crashes.careful
             and now - self._rested_us > self.batcher.latency_us
-            and any(job.saturated for job in active)
+            and (any(job.saturated for job in active) or any(s.unread() for s in self.sources))
         )  # fmt: skip
         return facts
 

@@ -77,8 +77,10 @@ class Sample:
 class Rig:
     """A directory with a collector and a daemon; `load` adds a load generator."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, niceness: int = 0) -> None:
         self.directory = directory
+        self.niceness = niceness if _may_have(niceness) else 0
+        """That of the daemon and the load generator."""
         self.landing = directory / "landing"
         self.trace = directory / "trace.jsonl"
         self.address = f"127.0.0.1:{free_port()}"
@@ -97,15 +99,19 @@ class Rig:
                       "--listen", "127.0.0.1:0", "--json")  # fmt: skip
             listen = self.parts["collector"].ready()["listen"]
             arguments += ["--uplink", f"http://{listen}"]
-        self._add("daemon", *arguments)
+        with _priority(self.niceness):
+            self._add("daemon", *arguments)
+        self._weigh("daemon")
         self.parts["daemon"].ready()
 
     def load(self, load: Load) -> ChildProcess:
         """Start the load generator and wait until it is connected."""
         config = self.directory / "load.json"
         write_config(load, config)
-        part = ChildProcess("load", ["edged.bench.load", str(config)], self.directory / "logs")
+        with _priority(self.niceness):
+            part = ChildProcess("load", ["edged.bench.load", str(config)], self.directory / "logs")
         self.parts["load"] = part
+        self._weigh("load")
         part.ready()
         return part
 
@@ -137,9 +143,18 @@ class Rig:
         self.parts[name] = ChildProcess(name, ["edged", *arguments], self.directory / "logs")
 
 
+    def _weigh(self, name: str) -> None:
+        """Give the session of a process its weight where the kernel schedules by session, which
+        leaves niceness without effect beyond it."""
+        if self.niceness:
+            group = Path(f"/proc/{self.parts[name].process.pid}/autogroup")
+            with contextlib.suppress(OSError):
+                group.write_text(str(self.niceness))
+
+
 @contextlib.contextmanager
-def rig(keep: Path | None = None) -> Iterator[Rig]:
-    """A rig in a fresh directory.
+def rig(keep: Path | None = None, niceness: int = 0) -> Iterator[Rig]:
+    """A rig in a fresh directory, with a niceness for daemon and load where that is permitted.
 
     The directory is removed at the end. With `keep` it is created there and stays.
     """
@@ -147,13 +162,36 @@ def rig(keep: Path | None = None) -> Iterator[Rig]:
     directory = Path(
         tempfile.mkdtemp(prefix="edged-bench-", dir=parent or os.environ.get("TMPDIR"))
     )
-    made = Rig(directory)
+    made = Rig(directory, niceness)
     try:
         yield made
     finally:
         made.stop()
         if keep is None:
             shutil.rmtree(directory, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _priority(niceness: int) -> Iterator[None]:
+    """Processes that are started within have this niceness."""
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    if niceness:
+        os.setpriority(os.PRIO_PROCESS, 0, niceness)
+    try:
+        yield
+    finally:
+        os.setpriority(os.PRIO_PROCESS, 0, own)
+
+
+def _may_have(niceness: int) -> bool:
+    """Whether this process may have it, and go back."""
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    try:
+        os.setpriority(os.PRIO_PROCESS, 0, niceness)
+        os.setpriority(os.PRIO_PROCESS, 0, own)
+    except PermissionError:
+        return False
+    return True
 
 
 def cpu_s(process: psutil.Process) -> float:

@@ -109,3 +109,18 @@ def test_senders_that_wait_for_a_join_s_other_stream_feel_no_backpressure(tmp_pa
         loop.leap(5 * SECOND)
         assert loop.heart.stalls.total_us(source.name, loop.clock.monotonic_us()) == 0
         assert not loop.stats.snapshot()["saturated"]
+
+
+def test_a_source_that_ends_each_ingest_with_input_left_saturates(tmp_path, monkeypatch):
+    """Regression: at nearly full speed each ingest stopped at its bound, every beat was late, and
+    the daemon did not say that it was saturated."""
+    with Loop(changed(copy_job(), promises={"latency": "10ms"}), tmp_path) as loop:
+        (source,) = loop.inputs.sources
+        monkeypatch.setattr(type(source), "unread", lambda _: True)
+        with loop.producer() as producer:
+            for n in range(400):
+                producer.send(batch([n]))
+                if loop.stats.snapshot()["saturated"]:
+                    break
+                loop.until(lambda n=n: loop.job.streams["r"].rows > n, producer=producer)
+            loop.until(lambda: loop.stats.snapshot()["saturated"], producer=producer)
