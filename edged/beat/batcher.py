@@ -17,7 +17,9 @@ cost many beats for the few that are late.
 
 A limit on the rows of one beat keeps a race under about half the latency.  Rows beyond the limit
 are raced in the next beat, at once.  A backlog therefore drains with all capacity that the load
-leaves.
+leaves.  The limit follows the cheapest of the last beats: where other processes take a core from a
+race, that costs time by the beat and not by the row.  Smaller beats would cost more of it, and the
+backlog would grow.
 
 The governor adjusts this by `steer`: spend only a share of the latency on waiting, leave time for
 a race that is planned to be slower than the last ones, or not race before some time, which takes
@@ -30,6 +32,7 @@ There, batch sizes come from settings files; here they follow from the arrivals.
 from __future__ import annotations
 
 import math
+from collections import deque
 from dataclasses import dataclass
 
 from edged.beat.sliding_quantile import SlidingQuantile
@@ -45,6 +48,9 @@ ROWS_MIN = 65_536
 """A beat may always take this many rows, ..."""
 RACE_US_MAX = 1_000_000
 """... unless they take longer than this: a race serves neither control nor the watchdog."""
+CHEAPEST_OF, CHEAPER_MAX = 16, 4
+"""A row costs what it cost in the cheapest of the last CHEAPEST_OF beats, and at least the mean /
+CHEAPER_MAX: one beat whose rows cost nearly nothing does not lift the limit of the next one."""
 LEARN_ROWS = 1024
 """Beats of fewer rows do not update the cost of a row, unless the limit is lower or they take
 long."""
@@ -84,6 +90,9 @@ class Batcher:
         """Expected time from sealed pages to durable ones."""
         self._commit_peak_us = 0.0
         self.row_us = 0.0
+        """Time of a row in a race that is not held up."""
+        self._row_mean_us = 0.0
+        self._row_costs: deque[float] = deque(maxlen=CHEAPEST_OF)
         self._wait_share, self._planned_us, self._not_before_us = 1.0, 0.0, 0
 
     def promise(self, latency_us: int, ack_within_us: int) -> None:
@@ -104,13 +113,18 @@ class Batcher:
         self.race_us = max(float(spent), 0.9 * self.race_us + 0.1 * spent)
         significant = min(LEARN_ROWS, (self.rows_max() + 1) // 2)
         if beat.rows >= significant or (beat.rows and beat.race_us >= RACE_US_MAX // 4):
-            cost = beat.race_us / beat.rows
-            self.row_us = cost if self.row_us == 0.0 else 0.8 * self.row_us + 0.2 * cost
+            self._learn_row(beat.race_us / beat.rows)
         if beat.fill >= FILL_HIGH:
             self.fill_us = self.fill_us / 2 if self.fill_us > FILL_US_MIN else 0.0
         elif beat.fill < FILL_LOW:
             grown = self.fill_us * (2.0 if beat.fill < FILL_LOW / 4 else 1.25)
             self.fill_us = min(float(self.latency_us), max(FILL_US_MIN, grown))
+
+    def _learn_row(self, cost_us: float) -> None:
+        mean = self._row_mean_us
+        self._row_mean_us = cost_us if mean == 0.0 else 0.8 * mean + 0.2 * cost_us
+        self._row_costs.append(cost_us)
+        self.row_us = max(min(self._row_costs), self._row_mean_us / CHEAPER_MAX)
 
     def woke(self, late_us: int) -> None:
         """Learn how long after its time a wake came; negative where it came before."""

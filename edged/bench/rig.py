@@ -142,7 +142,6 @@ class Rig:
     def _add(self, name: str, *arguments: str) -> None:
         self.parts[name] = ChildProcess(name, ["edged", *arguments], self.directory / "logs")
 
-
     def _weigh(self, name: str) -> None:
         """Give the session of a process its weight where the kernel schedules by session, which
         leaves niceness without effect beyond it."""

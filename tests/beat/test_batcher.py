@@ -91,6 +91,25 @@ def test_the_row_limit_recovers_when_rows_become_cheap_again():
     assert b.rows_max() >= 1_000_000
 
 
+def test_beats_that_are_held_up_by_the_beat_are_not_cut_up():
+    """Regression: beside busy loops each race waited some 15 ms for a core.  Counted by the row,
+    that cut a backlog into beats of 65 536 rows, which took longer than the rows needed to come:
+    the daemon stayed seconds behind a load that it had carried."""
+    r, b = random.Random(3), Batcher(50_000, 50_000)
+    for _ in range(100):
+        rows = min(10**6, b.rows_max())
+        held_up_us = r.choice([0, 10_000, 15_000, 20_000])
+        b.learn(BeatCosts(rows, 0, int(2_000 + 0.03 * rows) + held_up_us, 0.9))
+    assert b.rows_max() > 400_000
+
+
+def test_one_beat_of_cheap_rows_does_not_lift_the_limit_far():
+    b = Batcher(SECOND, SECOND)
+    for race_us in [200_000] * 50 + [10]:
+        b.learn(BeatCosts(100_000, 0, race_us, 0.0))
+    assert b.rows_max() < 1_300_000
+
+
 def test_pages_are_flushed_when_the_next_beat_would_be_too_late_and_not_before():
     b = Batcher(SECOND, SECOND)
     for _ in range(60):
