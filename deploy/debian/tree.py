@@ -134,7 +134,7 @@ def environment(prefix: Path, scripts: dict[str, str]) -> None:
 def system(root: Path) -> None:
     """Copy units, users, directories, rules, configuration and documentation."""
     units = root / "usr/lib/systemd/system"
-    for unit in (*UNITS.glob("*.service"), *UNITS.glob("*.socket")):
+    for unit in (p for kind in ("service", "socket", "timer") for p in UNITS.glob(f"*.{kind}")):
         _copy(unit, units / unit.name)
     _copy(UNITS / "sysusers.conf", root / "usr/lib/sysusers.d/edged.conf")
     _copy(UNITS / "tmpfiles.conf", root / "usr/lib/tmpfiles.d/edged.conf")

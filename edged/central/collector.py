@@ -41,6 +41,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
@@ -50,6 +51,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from edged.central.admission import DAMAGED, FENCED, FULL, QUOTA, DeliveryOutcome
 from edged.central.body_budget import BodyBudget
+from edged.central.compaction_metrics import CompactionMetrics
 from edged.central.fleet import Fleet
 from edged.central.group_commit import GroupCommitter
 from edged.central.landing import Landing
@@ -103,7 +105,9 @@ class Collector:
         fleet: Fleet | None = None,
         syncs: DurationHistogram | None = None,
         devices_max: int = DEVICES_MAX,
+        compaction: CompactionMetrics | None = None,
     ) -> None:
+        self._compaction = compaction
         self.stats = CollectorStats(devices_max)
         self.commits, self.syncs = DurationHistogram(), syncs or DurationHistogram()
         self._new_schemas: Counter[str] = Counter()
@@ -141,6 +145,9 @@ class Collector:
         metrics.add("edged_collector_metrics_left_out", metrics.left_out + beyond)
         dropped = 0 if self._reports is None else self._reports.dropped
         metrics.add("edged_collector_reports_dropped_total", dropped)
+        if self._compaction is not None:
+            with suppress(OSError):
+                self._compaction.add_to(metrics)
         return metrics
 
     def answered(self, code: int) -> None:

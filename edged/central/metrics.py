@@ -27,7 +27,7 @@ from edged.central.fleet import FleetDevice
 from edged.central.stats import CollectorStats
 from edged.errors import ConfigError
 from edged.metrics import Exposition, Histogram
-from edged.metrics.central import COLLECTOR, DEVICES_MAX, fleet_of
+from edged.metrics.central import COLLECTOR, COMPACTION, DEVICES_MAX, fleet_of
 from edged.metrics.device import JOB_STATES
 
 CACHE_S = 1.0
@@ -101,7 +101,7 @@ def centre(
     devices_max: int = DEVICES_MAX,
 ) -> Exposition:
     """The metrics of a collector: its own and the fleet's."""
-    metrics = Exposition({**COLLECTOR, **fleet_of(devices_max)})
+    metrics = Exposition({**COLLECTOR, **fleet_of(devices_max), **COMPACTION})
     metrics.add_info("edged_collector_build_info", version=__version__,
                   python=platform.python_version())  # fmt: skip
     for code, count in sorted(stats.codes.items()):

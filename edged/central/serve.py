@@ -17,6 +17,7 @@ from typing import Any
 import uvicorn
 
 from edged.central.collector import BODY_BYTES_MAX, Collector, application
+from edged.central.compaction_metrics import CompactionMetrics
 from edged.central.fleet import Fleet
 from edged.central.landing import DirectoryLanding
 from edged.central.landing_quota import SHARE
@@ -131,6 +132,7 @@ async def _serve(
         fleet=Fleet(settings.landing, settings.devices_max),
         syncs=syncs,
         devices_max=settings.devices_max,
+        compaction=CompactionMetrics(settings.landing),
     )
     metrics, close = "", _nothing
     if settings.metrics is not None:

@@ -243,5 +243,27 @@ AGGREGATION = table(
     gauge("edged_aggregate_trigger_seconds", "Time between two batches; 0: as soon as possible."),
 )
 
-CENTRAL = {**COLLECTOR, **FLEET, **AGGREGATION}
+COMPACTION = table(
+    gauge(
+        "edged_compaction_segments", "Segments whose rows are in Parquet, deleted ones included."
+    ),
+    gauge("edged_compaction_rows", "Rows in the landing's Parquet files."),
+    gauge("edged_compaction_bytes", "Bytes of the landing's Parquet files."),
+    gauge(
+        "edged_compaction_waiting_segments",
+        "Sealed segments that are not compacted, without the damaged ones.",
+    ),
+    gauge("edged_compaction_damaged_segments", "Segments that stay because of damage."),
+    gauge(
+        "edged_compaction_last_commit_timestamp_seconds",
+        "When the newest Parquet files replaced their segments.",
+    ),
+    gauge(
+        "edged_compaction_manifest_unreadable",
+        "Whether both lines of the manifest are damaged; the other values are unknown then.",
+    ),
+)
+"""Of the landing, whichever process compacts it: each of its collectors exposes them."""
+
+CENTRAL = {**COLLECTOR, **FLEET, **AGGREGATION, **COMPACTION}
 """All metrics of the centre."""

@@ -16,7 +16,7 @@ _HEAD = f"""\
 | process | listens on | exposes |
 |---|---|---|
 | `edged-api` | `[metrics] listen`, 127.0.0.1:9464 | its device |
-| `edged central collect` | `--metrics` | itself, and the fleet by its reports |
+| `edged central collect` | `--metrics` | itself, the fleet by its reports, compaction |
 | `edged central aggregate` | `--metrics` | itself |
 
 All are read-only, at `/metrics`. Names, types and units follow
@@ -93,6 +93,7 @@ _PARTS: tuple[tuple[str, str, Mapping[str, Metric]], ...] = (
     ("The centre", "A collector", central.COLLECTOR),
     ("", "The fleet", central.FLEET),
     ("", "The aggregation", central.AGGREGATION),
+    ("", "Compaction", central.COMPACTION),
 )
 
 

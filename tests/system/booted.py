@@ -170,6 +170,9 @@ class Proof(Installed):
             "reader:edged-collector\n"
         )
         assert run(*self.as_user("nobody", READER), check=False).returncode
+        run("systemctl", "start", "edged-compact.service")  # ends with the run
+        assert self.machine.show("edged-compact", "ExecMainStatus") == "0"
+        assert self.machine.show("edged-compact.timer", "LoadState") == "loaded"
         assert self.machine.show("edged-collector", "NRestarts") == "0"
 
     def log_with_levels_and_fields(self):
