@@ -59,8 +59,8 @@ class ShuffledPage:
     tuples: int
     capacity: int
     raw: npt.NDArray[np.uint8]
-    """Its bytes, trimmed; the first 224 have room for the header.  A view into the shuffle's
-    memory."""
+    """Its bytes; the first 224 have room for the header.  A view into the shuffle's memory, or a
+    copy where slots and data do not touch there."""
 
 
 class ShuffleRun:
@@ -125,13 +125,18 @@ class ShuffleRun:
         if self._memory.pool:
             return
         for row in rows[np.lexsort((rows[:, PAGE.seq], rows[:, PAGE.partition]))]:
-            begin = int(row[PAGE.base] + row[PAGE.start]) - address(self._memory.arena)
-            size = self._memory.shape.stride * int(row[PAGE.tuples]) + int(row[PAGE.data])
-            raw = self._memory.arena[begin : begin + HEADER_BYTES + size]
             yield ShuffledPage(
                 int(row[PAGE.partition]), int(row[PAGE.seq]), int(row[PAGE.tuples]),
-                int(row[PAGE.capacity]), raw,
+                int(row[PAGE.capacity]), self._raw(row),
             )  # fmt: skip
+
+    def _raw(self, row: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
+        arena, begin = self._memory.arena, int(row[PAGE.base]) - address(self._memory.arena)
+        slots_end = begin + HEADER_BYTES + self._memory.shape.stride * int(row[PAGE.tuples])
+        size, data_end = int(row[PAGE.data]), begin + int(row[PAGE.end_at])
+        if size in (0, data_end - slots_end):
+            return arena[begin : slots_end + size]
+        return np.concatenate((arena[begin:slots_end], arena[data_end - size : data_end]))
 
     def sealed(self, page: ShuffledPage) -> bytes:
         """The page's bytes with header and checksum."""

@@ -206,6 +206,9 @@ class ShuffleMemory:
 
     def _buffers(self, thread: npt.NDArray[np.int64]) -> None:
         partitions = self.plan.partitions
+        if self.sizes.lines:
+            thread[THREAD.lines] = self._bytes(partitions * self.sizes.buffer_stride)
+            return
         thread[THREAD.buffers] = self._bytes(partitions * self.sizes.buffer_stride)
         thread[THREAD.fill] = self._bytes(4 * partitions)
         thread[THREAD.used] = self._bytes(4 * partitions)

@@ -17,6 +17,9 @@ BUFFER_BYTES_MAX = 4096
 HYBRID_TUPLES, HYBRID_BYTES = 256, 8 << 20
 """Tuples for each partition of a batch that gets a histogram, and most bytes of its rows."""
 CACHE_LINE = 64
+LINE_ROW_BYTES = CACHE_LINE, CACHE_LINE // 2
+"""Rows of so many bytes, and of a varying size with so many on average, need no buffer where one
+thread writes a page."""
 ROUNDED_SHARE = 256
 """A page leaves at most one in so many tuples unused, so that full buffers fill whole lines."""
 
@@ -156,6 +159,8 @@ class ShuffleSizes:
     buffer_tuples: int
     buffer_data: int
     buffer_stride: int
+    lines: bool
+    """Rows go straight to the pages; a partition has `LINE_BYTES` instead of a buffer."""
     nontemporal: bool
     batch: int
     """Tuples of a batch."""
@@ -182,7 +187,13 @@ def sizes_of(plan: ShufflePlan, shape: RowShape, batch: int, usual: int) -> Shuf
         stride = memory.BUFFER_EXCESS + data + 4 * tuples * (1 if shape.width else 2)
     stride = -(-stride // CACHE_LINE) * CACHE_LINE
     stream = plan.nontemporal if plan.nontemporal is not None else plan.recipe.buffered
-    return ShuffleSizes(fixed, end, tuples, data, stride, stream, batch)
+    whole = bool(fixed) if shape.width else shape.slotted
+    lines = bool(
+        whole and shape.row_bytes_mean >= LINE_ROW_BYTES[shape.width == 0] and stream
+        and plan.recipe.alone and plan.two_step and plan.batch_insert and not plan.buffer_bytes
+    )  # fmt: skip
+    stride = memory.LINE_BYTES if lines else stride
+    return ShuffleSizes(fixed, end, tuples, data, stride, lines, stream, batch)
 
 
 def _buffer(plan: ShufflePlan, shape: RowShape) -> tuple[int, int]:

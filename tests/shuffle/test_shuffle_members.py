@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edged.pages.shuffle import MEMBERS, GeneratedInput
+from edged.pages.shuffle import MEMBERS, GeneratedInput, ShufflePlan
+from edged.pages.shuffle_plan import sizes_of
 from tests.naive.shuffle import partitioned
 from tests.shuffle.support import (
     ORDERED,
@@ -30,6 +31,37 @@ def test_a_member_gives_the_tuples_of_a_naive_partitioner(member, data):
     are flushed."""
     source, plan = data.draw(sources()), data.draw(settings_of_plans())
     partitions, function = plan.pop("partitions"), plan["function"]
+    finished = run(member, source, partitions, **plan)
+    assert by_partition(finished, partitions) == partitioned(source, partitions, function)
+    assert finished.counters["inserted"] == source.tuples
+
+
+@st.composite
+def wide_sources(draw):
+    size, layout = draw(
+        st.sampled_from(
+            [(64, "dense"), (67, "dense"), (257, "dense"), (60, "slotted"), (121, "slotted")]
+            + [(0, "slotted")] * 3
+        )
+    )
+    low = draw(st.integers(0, 60))
+    high = draw(st.sampled_from([max(low, 60), 130, 300, 6000]))
+    return GeneratedInput(
+        draw(st.integers(0, 60 if high == 6000 else 1500)), size, (low, high), layout,
+        batch=draw(st.sampled_from([1, 7, 64, 300])),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("member", ["merge", "ranges"])
+@settings(max_examples=examples(200), deadline=None)
+@given(st.data())
+def test_rows_that_go_straight_to_pages_are_those_of_a_naive_partitioner(member, data):
+    """Also where a page is closed by a flush in the middle of a cache line, and opened again."""
+    source, plan = data.draw(wide_sources()), data.draw(settings_of_plans())
+    partitions, function = plan.pop("partitions"), plan["function"]
+    plan |= {"buffer_bytes": 0, "nontemporal": True, "two_step": True, "batch_insert": True}
+    sizes = sizes_of(ShufflePlan(member, partitions, **plan), source.shape, source.batch, 0)
+    assert sizes.lines
     finished = run(member, source, partitions, **plan)
     assert by_partition(finished, partitions) == partitioned(source, partitions, function)
     assert finished.counters["inserted"] == source.tuples

@@ -16,6 +16,7 @@ import numpy as np
 from kernels.cpu import mem
 from kernels.cpu.records import get
 from kernels.cpu.shuffle.chunks import write_chunked
+from kernels.cpu.shuffle.lines import collect_lines, collect_lines_varied, settle_lines
 from kernels.cpu.shuffle.managers import insert
 from kernels.cpu.shuffle.memory import BATCH, BUFFER_EXCESS, CTX, THREAD, bump, owner_of
 from kernels.cpu.shuffle.source import row_at, row_length
@@ -102,7 +103,9 @@ def spill_singly(
 def spill_all(ctx: int, thread: int, first: int, last: int, now: int) -> None:
     """Empty the buffers of partitions first..last - 1."""
     for p in range(first, last):
-        if mem.load_u32(get(thread, THREAD.fill) + 4 * p) != 0:
+        if get(thread, THREAD.lines) != 0:
+            settle_lines(ctx, thread, p)
+        elif mem.load_u32(get(thread, THREAD.fill) + 4 * p) != 0:
             spill(ctx, thread, p, now)
 
 
@@ -112,7 +115,13 @@ def collect(ctx: int, thread: int, batch: int, selected: int, count: int) -> Non
     `selected`."""
     if selected == 0:  # else the scan that selected them has counted them
         bump(thread, THREAD.accesses, count)
-    if get(ctx, CTX.width) == 0:
+    varied = get(ctx, CTX.width) == 0
+    if get(thread, THREAD.lines) != 0:
+        if varied:
+            collect_lines_varied(ctx, thread, batch, selected, count)
+        else:
+            collect_lines(ctx, thread, batch, selected, count)
+    elif varied:
         collect_varied(ctx, thread, batch, selected, count)
     elif get(ctx, CTX.slotted) != 0:
         collect_slotted(ctx, thread, batch, selected, count)

@@ -20,6 +20,7 @@ from kernels.cpu.records import get, put
 from kernels.cpu.shuffle import memory
 from kernels.cpu.shuffle.buffers import collect, deliver_one, spill_all
 from kernels.cpu.shuffle.chunks import assign
+from kernels.cpu.shuffle.lines import settle_lines
 from kernels.cpu.shuffle.managers import flush
 from kernels.cpu.shuffle.memory import BATCH, CTX, THREAD, THREAD_BYTES, barrier, bump, now_ns, step
 from kernels.cpu.shuffle.merging import merge_partition
@@ -71,6 +72,8 @@ def flush_one(ctx: int, thread: int) -> None:
             first, last = get(thread, THREAD.first), get(thread, THREAD.last)
         if first < last:
             p = first + get(thread, THREAD.batches) // every % (last - first)
+            if get(thread, THREAD.lines) != 0:
+                settle_lines(ctx, thread, p)
             flush(ctx, thread, memory.owner_of(ctx, thread, p))
 
 

@@ -121,7 +121,6 @@ class SharedPage(NamedTuple):
     first_ns: I64 = field("arrival of the batch of its oldest tuple, or earlier")
     handed_ns: I64 = field("when it was handed on; 0: not yet")
     tuples: I64 = field("its tuples, once handed on")
-    start: I64 = field("where it begins, once handed on and trimmed")
     data: I64 = field("its bytes of data, once handed on")
     number: I64 = field("its place in the page table")
     reserved: I64 = field("tuples and data reserved; see the module", at=128)
@@ -134,6 +133,7 @@ class ShuffleThread(NamedTuple):
     batch: ADDRESS = field("its batch; a BatchMemory")
     owners: ADDRESS = field("partitions with its own open pages; 0: the shared ones")
     buffers: ADDRESS = field("its software managed buffers")
+    lines: ADDRESS = field("instead of buffers: LineCursors (`lines`)")
     fill: ADDRESS = field("uint32 tuples in each buffer")
     used: ADDRESS = field("uint32 bytes of data in each buffer")
     since: ADDRESS = field("int64 when each buffer was last empty")
@@ -212,10 +212,22 @@ class ChunkCursor(NamedTuple):
     next: ADDRESS = field("the next PageChunk; those of a thread and partition follow each other")
 
 
+class LineCursor(NamedTuple):
+    """Where a thread writes in a partition whose rows go straight to the page."""
+
+    page: ADDRESS = field("the page; NO_PAGE: none")
+    top: ADDRESS = field("where the page's data ends")
+    at: ADDRESS = field("where the next row begins in a dense page, or ends in a slotted one")
+    slot: ADDRESS = field("the first slot that is not written")
+    offset: I64 = field("bytes of data before its tuple")
+    held: I64 = field("tuples whose slots are not written")
+    left: I64 = field("tuples, or bytes where rows vary, until the page is full")
+
+
 CTX, OWNER, PAGE = words(ShuffleContext), words(PartitionOwner), words(SharedPage)
 THREAD, BATCH = words(ShuffleThread), words(BatchMemory)
-CHUNK, CURSOR = words(PageChunk), words(ChunkCursor)
-BATCH_BYTES, PAGE_BYTES, CHUNK_BYTES, CURSOR_BYTES = 512, 256, 32, 64
+CHUNK, CURSOR, LINE = words(PageChunk), words(ChunkCursor), words(LineCursor)
+BATCH_BYTES, PAGE_BYTES, CHUNK_BYTES, CURSOR_BYTES, LINE_BYTES = 512, 256, 32, 64, 256
 THREAD_BYTES = (size_of(ShuffleThread) + 383) // 128 * 128
 
 

@@ -2,7 +2,8 @@
 
 A page is handed on by exactly one thread: all writers add the tuples that they have written to
 `written`, the thread that closes it adds COMPLETE less the tuples reserved, and the addition that
-makes COMPLETE of it hands the page on.
+makes COMPLETE of it hands the page on.  Its two pieces, slots and data, stay where they were
+written; whatever seals the page or writes it somewhere closes the gap between them.
 
 In memory a page begins 32 bytes behind a cache line, so that its rows or slots begin with one.
 """
@@ -132,21 +133,6 @@ def allocate(ctx: int, thread: int, owner: int, capacity: int, since: int) -> An
 
 
 @device
-def trim(ctx: int, page: int, tuples: int, data: int) -> None:
-    """Close the gap between slots and data, moving the smaller of the two."""
-    base, slots = get(page, PAGE.base), HEADER + get(ctx, CTX.stride) * tuples
-    put(page, PAGE.start, 0)
-    gap = get(page, PAGE.end_at) - data - slots
-    if get(ctx, CTX.slotted) == 0 or gap == 0:
-        return
-    if slots <= data:
-        vectors.move_bytes(base + gap + HEADER, base + HEADER, slots - HEADER)
-        put(page, PAGE.start, gap)
-    else:
-        vectors.move_bytes(base + slots, base + slots + gap, data)
-
-
-@device
 def count_latency(thread: int, ns: int) -> None:
     """Count a page in the bucket of its latency: eight buckets for each power of two."""
     power = 0
@@ -172,16 +158,14 @@ def free(ctx: int, thread: int, page: int) -> None:
 
 @device
 def hand_over(ctx: int, thread: int, page: int) -> None:
-    """Hand a complete page on: it is trimmed, and nothing writes to it any more."""
+    """Hand a complete page on: nothing writes to it any more."""
     word = atomics.acquire_i64(page + 8 * PAGE.reserved)
-    tuples, data = word_tuples(word), memory.word_data(word)
-    trim(ctx, page, tuples, data)
     now = memory.now_ns(thread)
     if get(thread, THREAD.owners) != 0:  # thread-local pages are numbered now
         shared = get(ctx, CTX.owners) + get(page, PAGE.partition) * get(ctx, CTX.owner_bytes)
         put(page, PAGE.seq, atomics.add_i64(shared + 8 * OWNER.seq, 1) + 1)
-    put(page, PAGE.tuples, tuples)
-    put(page, PAGE.data, data)
+    put(page, PAGE.tuples, word_tuples(word))
+    put(page, PAGE.data, memory.word_data(word))
     put(page, PAGE.handed_ns, now)
     count_latency(thread, max(0, now - get(page, PAGE.first_ns)))
     bump(thread, THREAD.handed, 1)

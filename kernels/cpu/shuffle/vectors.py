@@ -14,6 +14,7 @@ LANES = 16
 _X86 = platform.machine() in ("x86_64", "AMD64")
 _I32, _I64 = ir.IntType(32), ir.IntType(64)
 _SIXTEEN = ir.VectorType(_I32, LANES)
+_LINE = ir.VectorType(ir.IntType(8), 64)
 
 sched_yield = types.ExternalFunction("sched_yield", types.int32())
 """Let another thread run."""
@@ -49,6 +50,25 @@ copy_64, stream_64 = _copier(False), _copier(True)
 aligned to 64 bytes."""
 
 
+def _merger(nontemporal: bool) -> Any:
+    @intrinsic
+    def merge(typingctx: Any, target: Any, kept: Any, source: Any, mask: Any) -> Any:
+        def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            one, other = (_load(builder, args[k], _LINE) for k in (1, 2))
+            chosen = builder.bitcast(args[3], ir.VectorType(ir.IntType(1), 64))
+            _store(builder, args[0], builder.select(chosen, one, other), nontemporal)
+            return context.get_dummy_value()
+
+        return types.void(*[types.int64] * 4), codegen
+
+    return merge
+
+
+merge_64, stream_merged = _merger(False), _merger(True)
+"""`merge_64(target, kept, source, mask)`: 64 bytes, each from `kept` where its bit in `mask` is
+set, else from `source`.  `stream_merged` passes the caches by, as `stream_64` does."""
+
+
 @intrinsic
 def drain_stores(typingctx: Any) -> Any:
     """Order non-temporal stores before all later stores.  (On x86-64 they are otherwise ordered by
@@ -65,19 +85,6 @@ def drain_stores(typingctx: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(), codegen
-
-
-@intrinsic
-def move_bytes(typingctx: Any, target: Any, source: Any, size: Any) -> Any:
-    """`memmove(target, source, size)`."""
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        byte = ir.IntType(8).as_pointer()
-        pointers = [builder.inttoptr(args[k], byte) for k in (0, 1)]
-        cgutils.raw_memmove(builder, *pointers, args[2], 1)
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64, types.int64), codegen
 
 
 def _all(*values: int) -> Any:
