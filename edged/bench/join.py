@@ -33,7 +33,6 @@ are crossed. Configurations that would take longer than `--patience` are skipped
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import product
@@ -45,6 +44,7 @@ import click
 from edged.bench import join_peers
 from edged.bench.join_pages import ROW_BYTES, measure_pages
 from edged.bench.join_report import PAGES, aims, draw_plot, show
+from edged.bench.result import conclude, with_progress
 from edged.bench.rig import machine
 from edged.calibration.join_data import KEYS, BeatFeed, Pool, draw
 from edged.calibration.join_measure import MemberDriver, OperatorDriver, measure
@@ -325,27 +325,7 @@ def command(
             )
     grid = Grid(kernel, window, batch, threads, match_rate, keys)
     plan = Plan(grid, Effort(seconds, repeats), full, operator, peers, pages, patience)
-    result = _with_progress(console, Bench(_quick(plan) if quick else plan, members))
-    if path is not None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(result, indent=1) + "\n")
-    if plot is not None:
-        draw_plot(result, plot)
-    show(console, result)
-    wrong = [r for r in result["rows"] if not r["exact"]]
-    if wrong:
-        raise click.ClickException(f"{len(wrong)} rows have wrong results")
-
-
-def _with_progress(console: Any, bench: Bench) -> dict[str, Any]:
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
-               TextColumn("{task.description}"))  # fmt: skip
-    with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task("", total=len(bench.configurations))
-
-        def tick(text: str) -> None:
-            bar.update(task, description=text, completed=len(bench.rows))
-
-        return bench.run(tick)
+    bench = Bench(_quick(plan) if quick else plan, members)
+    total = len(bench.configurations)
+    result = with_progress(console, bench.run, total, lambda: len(bench.rows))
+    conclude(console, result, path, plot, draw_plot, show)

@@ -11,7 +11,6 @@ batch into memory that is faulted in.  Checksums are in neither; their speed is 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +20,7 @@ import click
 import psutil
 
 from edged.bench import shuffle_grid, shuffle_measure
+from edged.bench.result import conclude, with_progress
 from edged.bench.rig import machine
 from edged.bench.shuffle_ablations import ablations
 from edged.bench.shuffle_grid import Pair, ShuffleCell
@@ -139,22 +139,5 @@ def command(
         result = {"machine": machine(), **measure_contention(console.print)}
     else:
         draw, show = draw_shuffle, show_shuffle
-        result = _with_bar(console, _bench(full, quick, ablate, member))
-    if path is not None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(result, indent=1) + "\n")
-    show(console, result)
-    if plot is not None:
-        draw(result, plot)
-    wrong = [r for r in result["rows"] if not r["exact"]]
-    if wrong:
-        raise click.ClickException(f"{len(wrong)} rows have wrong results")
-
-
-def _with_bar(console: Any, bench: ShuffleBench) -> dict[str, Any]:
-    from rich.progress import Progress, TextColumn, TimeElapsedColumn
-
-    columns = (TimeElapsedColumn(), TextColumn("{task.description}"))
-    with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task("", total=None)
-        return bench.run(lambda text: bar.update(task, description=text))
+        result = with_progress(console, _bench(full, quick, ablate, member).run)
+    conclude(console, result, path, plot, draw, show)
