@@ -21,6 +21,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from edged.central.spec import Merge, TableSpec
+from edged.data.schema import WEIGHT_COLUMN
 from edged.errors import JobError
 
 if TYPE_CHECKING:
@@ -68,8 +69,6 @@ aggregate(
             + (b.mean - a.mean) * (b.mean - a.mean) * (cast(a.n as double) * b.n / (a.n + b.n)))
   end)
 """
-WEIGHT_COLUMN = "_weight"
-"""In changes mode: 1 for a row that came into the published table, -1 for one that left it."""
 
 
 def merged(rows: DataFrame, table: TableSpec) -> DataFrame:
@@ -112,7 +111,8 @@ def published(state: DataFrame, table: TableSpec) -> DataFrame:
 
 
 def changes(before: DataFrame | None, after: DataFrame) -> DataFrame:
-    """What makes `after` of `before`: rows with their weight in WEIGHT_COLUMN, none with 0."""
+    """What makes `after` of `before`: rows with WEIGHT_COLUMN, 1 for one that came into the
+    published table and -1 for one that left it."""
     from pyspark.sql.functions import expr, lit
 
     names = [expr(_quoted(c)) for c in after.columns]

@@ -81,6 +81,8 @@ TYPES: dict[str, DType] = {
 
 WEIGHT = "weight"
 """The role of the column that says how many rows a row stands for (`edged.data.flow.Link`)."""
+WEIGHT_COLUMN = "_weight"
+"""The name of a weight column that no document names."""
 
 
 @dataclass(frozen=True, slots=True)

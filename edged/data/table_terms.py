@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-INSERT, UPSERT, DEBEZIUM = "insert", "upsert", "debezium"
+INSERT, UPSERT = "insert", "upsert"
 WEIGHT = "weight:"
 """Before the name of the weight column."""
 

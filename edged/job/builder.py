@@ -88,6 +88,7 @@ class Job:
         silent_after: Duration | None = None,
         late: str | None = None,
         weight: str | None = None,
+        changes: str | None = None,
     ) -> Rows:
         """A stream; `source` is a table as returned by `tcp(…)`."""
         table = {
@@ -101,6 +102,7 @@ class Job:
             "silent_after": silent_after,
             "late": late,
             "weight": weight,
+            "changes": changes,
         }
         self._add(self._streams, "streams", id, _given(table))
         return Rows(self, id)

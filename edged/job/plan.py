@@ -24,9 +24,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
+from edged.data import debezium
 from edged.data.flow import Link
 from edged.data.schema import Schema
-from edged.data.schema_document import columns, time_column, weight_column
+from edged.data.schema_document import columns, time_column
 from edged.data.table_terms import TableTerms
 from edged.documents import reader as doc
 from edged.documents.faults import FaultCollector, each
@@ -54,7 +55,7 @@ _PROMISE_KEYS = (
 )  # fmt: skip
 _STREAM_KEYS = (
     "source", "columns", "time", "lateness", "idle_after", "max_ahead", "max_behind",
-    "silent_after", "late", "weight",
+    "silent_after", "late", "weight", "changes",
 )  # fmt: skip
 
 _T = TypeVar("_T")
@@ -97,6 +98,8 @@ class StreamPlan:
     """The weight column (`edged.data.flow.Link`); empty: none."""
     table: TableTerms | None = None
     """The terms of a table, whose `time` is empty; None: it is a stream."""
+    events: bool = False
+    """Whether rows are made of Debezium's events (`edged.data.debezium`)."""
 
     @property
     def section(self) -> str:
@@ -306,7 +309,7 @@ class _JobReader:
                 lambda: doc.duration(path, document, key, default, least=least), least
             )
 
-        schema = wrong.attempt(lambda: columns(path, document), Schema.of(()))
+        schema = wrong.attempt(lambda: debezium.stream_columns(path, document), Schema.of(()))
         time = (
             wrong.attempt(lambda: time_column(path, document, schema), "") if schema.fields else ""
         )
@@ -321,7 +324,8 @@ class _JobReader:
             cast(SourcePlan, None),
             duration("silent_after", 0),
             duration("max_behind", "1h", 1),
-            wrong.attempt(lambda: weight_column(path, document, schema), "") if time else "",
+            wrong.attempt(lambda: debezium.stream_weight(path, document, schema), ""),
+            events=document.get("changes") == debezium.DEBEZIUM,
         )
         if not wrong.faults:
             self.links[name] = link = Link(schema, time, plan.lateness_us, plan.weight)
@@ -339,21 +343,15 @@ class _JobReader:
         document = _entry(path, document)
         self.unknown(path, document, tables.KEYS)
         schema = columns(path, document)
+        if events := document.get("changes") == debezium.DEBEZIUM:
+            schema = debezium.with_weight_column(f"{path}.columns", schema)
         wrong, unset = FaultCollector(), cast(SourcePlan, None)
         terms = wrong.attempt(lambda: tables.terms(path, document, schema), TableTerms())
         weight = tables.weight_column(terms.changes)
         plan = StreamPlan(
-            name,
-            schema,
-            "",
-            0,
-            tables.IDLE_AFTER_US,
-            0,
-            "process",
-            unset,
-            weight=weight,
-            table=terms,
-        )
+            name, schema, "", 0, tables.IDLE_AFTER_US, 0, "process", unset, weight=weight,
+            table=terms, events=events,
+        )  # fmt: skip
         source = wrong.attempt(lambda: self.source(f"{path}.source", document, plan), unset)
         wrong.settle()
         self.links[name] = Link(schema, "", 0, weight, terms)

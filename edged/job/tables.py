@@ -17,9 +17,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from edged.data.schema import INT32, Schema
+from edged.data.debezium import DEBEZIUM
+from edged.data.schema import INT32, WEIGHT_COLUMN, Schema
 from edged.data.table_terms import (
-    DEBEZIUM,
     INSERT,
     MISSING,
     REFUSE,
@@ -52,6 +52,8 @@ def terms(path: str, document: Mapping[str, Any], schema: Schema) -> TableTerms:
 
 def weight_column(changes: str) -> str:
     """The name of the weight column; empty: each row has weight 1."""
+    if changes == DEBEZIUM:
+        return WEIGHT_COLUMN
     return changes.removeprefix(WEIGHT) if changes.startswith(WEIGHT) else ""
 
 

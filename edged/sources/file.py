@@ -63,6 +63,8 @@ class FileSourcePlan(SourcePlan):
     columns: dict[str, str]
     schema: Schema = field(repr=False)
     time: str
+    events: bool = False
+    """Whether lines are events of Debezium."""
 
     keys: ClassVar[frozenset[str]] = frozenset({"path", "format", "pace", "producer", "columns"})
 
@@ -71,16 +73,20 @@ class FileSourcePlan(SourcePlan):
         """Check the table; the files are searched when the source starts."""
         where = doc.text(path, document, "path")
         pace = _pace(f"{path}.pace", document.get("pace", "full"))
+        kind = doc.choice(path, document, "format", FORMATS) if "format" in document else None
+        if stream.events and kind not in (None, "ndjson"):
+            raise JobError(f"{path}.format", f"{kind} holds no events of Debezium", "ndjson does")
         if pace and not stream.time:
             raise JobError(f"{path}.pace", "a table has no event time", "leave it out")
         return cls(
             where,
-            None if "format" not in document else doc.choice(path, document, "format", FORMATS),
+            kind,
             pace,
             doc.text(path, document, "producer", f"file:{where}"),
             _renamed(path, document, stream.schema),
             stream.schema,
             stream.time,
+            stream.events,
         )
 
     def share_key(self) -> str:
@@ -113,6 +119,7 @@ class FileSourcePlan(SourcePlan):
         """The files and the pace."""
         speed = {0.0: "at full speed", 1.0: "in real time"}.get(self.pace, f"{self.pace:g}x faster")
         lines = [f"{self.path} ({self.format or 'format by suffix'}), {speed}"]
+        lines += ["lines are events of Debezium"] if self.events else []
         lines += [f"{name} is its column {inside}" for name, inside in self.columns.items()]
         return lines
 
@@ -149,7 +156,9 @@ class _Replay:
     def check(self, root: Path) -> Reader:
         """Find and check the files; returns their reader.  Raises ConfigError."""
         plan = self._plan
-        reader = Reader(find_files(plan.path, root), plan.schema, plan.columns, plan.format)
+        reader = Reader(
+            find_files(plan.path, root), plan.schema, plan.columns, plan.format, plan.events
+        )
         reader.check()
         return reader
 

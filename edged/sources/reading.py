@@ -20,6 +20,7 @@ import pyarrow.json
 import pyarrow.parquet as pq
 
 from edged.data.columns import Batch
+from edged.data.debezium import DebeziumDecoder, EventError
 from edged.data.schema import STRING, TIMESTAMP, Field, Schema
 from edged.errors import ConfigError
 
@@ -70,11 +71,17 @@ class Reader:
         schema: Schema,
         columns: Mapping[str, str] | None = None,
         format: str | None = None,
+        events: bool = False,
     ) -> None:
+        """With `events` the lines of NDJSON are events of Debezium (`edged.data.debezium`)."""
         self._files = files
         self._schema = schema
         self._columns = {f.name: (columns or {}).get(f.name, f.name) for f in schema}
         self._format = format
+        self._events: DebeziumDecoder | None = None
+        if events:
+            self._events = DebeziumDecoder(schema, columns)
+            self._columns = {f.name: f.name for f in schema}
         self.bytes_total = sum(_size(file) for file in files)
         self.bytes_read = 0
         """Bytes of the files that were read so far, some of them ahead of the batches; for a
@@ -83,6 +90,8 @@ class Reader:
     def check(self) -> None:
         """Raise ConfigError for a file of unknown format or without a column of the schema."""
         for file in self._files:
+            if self._events is not None and self._kind(file) != "ndjson":
+                raise ConfigError(f"{file}: events of Debezium are read from NDJSON")
             if self._kind(file) == "parquet":
                 with _named(file), pq.ParquetFile(file) as opened:
                     self._all_there(file, opened.schema_arrow.names)
@@ -134,7 +143,7 @@ class Reader:
                 yield from self._parquet(file, skip)
                 return
             row = 0
-            for batch in self._csv(file) if kind == "csv" else self._ndjson(file):
+            for batch in self._lines(file, kind):
                 for start in range(0, batch.num_rows, BATCH_ROWS):
                     piece = batch.slice(start, BATCH_ROWS)
                     yield piece, row
@@ -182,6 +191,23 @@ class Reader:
             for batch in opened:
                 self.bytes_read = before + raw.tell()
                 yield batch
+
+    def _lines(self, file: str, kind: str) -> Iterator[pa.RecordBatch]:
+        if self._events is not None:
+            return self._debezium(file, self._events)
+        return self._csv(file) if kind == "csv" else self._ndjson(file)
+
+    def _debezium(self, file: str, decoder: DebeziumDecoder) -> Iterator[pa.RecordBatch]:
+        before, line = self.bytes_read, 0
+        for block, at in _line_blocks(file, blank=True):
+            self.bytes_read = before + at
+            try:
+                yield decoder.decode(block).rows
+            except EventError as problem:
+                raise ConfigError(
+                    f"{file}: line {line + problem.line}: {problem.problem}"
+                ) from None
+            line += block.count(b"\n") + 1
 
     def _ndjson(self, file: str) -> Iterator[pa.RecordBatch]:
         fields = {
@@ -253,15 +279,16 @@ def _unpacked(file: str, raw: pa.NativeFile) -> pa.NativeFile:
         return raw
 
 
-def _line_blocks(file: str) -> Iterator[tuple[bytes, int]]:
-    """The file's bytes in blocks of whole lines, without blank blocks, each with the position in
-    the file up to which it was read."""
+def _line_blocks(file: str, blank: bool = False) -> Iterator[tuple[bytes, int]]:
+    """The file's bytes in blocks of whole lines, each with the position in the file up to which it
+    was read; without blank blocks, unless they are asked for.  A block has no last line's end."""
     rest = b""
     with pa.OSFile(file) as raw, _unpacked(file, raw) as opened:
         while block := opened.read(_BLOCK_BYTES):
             whole, newline, tail = block.rpartition(b"\n")
             if newline:
-                if (lines := rest + whole).strip():
+                if blank or (rest + whole).strip():
+                    lines = rest + whole
                     yield lines, raw.tell()
                 rest = tail
             else:
