@@ -4,6 +4,7 @@
              a null; timestamps are ISO 8601 text, without an offset UTC; binary is the text's UTF-8
     CSV      a header of column names, commas; an empty field is a null, "" an empty text
     Arrow    an IPC stream of plain columns, uncompressed; casts that lose nothing
+    Debezium NDJSON of change events (`edged.data.debezium`)
 
 Rows count from 1, like the lines of NDJSON in an editor; CSV's header is not a row.  Decoding takes
 memory in proportion to the body's size, whatever its content: no compression, no dictionaries or
@@ -24,8 +25,10 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.json
 
-from api.ingest.media_types import ARROW, CSV, NDJSON
+from api.ingest.media_types import ARROW, CSV, DEBEZIUM, NDJSON
 from api.problems import ApiProblem, ProblemFault
+from edged.data.debezium import DebeziumDecoder, EventError
+from edged.data.schema import TYPES, WEIGHT_COLUMN, Field, Schema
 from edged.data.schema_message import check_schema_message
 from edged.errors import ProtocolError
 
@@ -56,6 +59,7 @@ def decode(body: bytes, media_type: str, schema: pa.Schema) -> pa.RecordBatch:
         NDJSON: _ndjson,
         CSV: _csv,
         ARROW: _arrow,
+        DEBEZIUM: _debezium,
     }
     table = read[media_type](body, schema)
     columns = [_column(table, field) for field in schema]
@@ -90,6 +94,22 @@ def _ndjson(body: bytes, schema: pa.Schema) -> pa.Table:
             _place(int(row[1]) + 1 if row else None, column[1] if column else None), text,
             f"columns are {', '.join(schema.names)}",
         ) from None  # fmt: skip
+
+
+def _debezium(body: bytes, schema: pa.Schema) -> pa.Table:
+    if WEIGHT_COLUMN not in schema.names:
+        raise wrong(
+            "body", "the stream takes no events of Debezium", 'set changes = "debezium" on it'
+        )
+    _bounded(body, 2 * body.count(b"{"), schema)
+    kinds = {kind.arrow: kind for kind in TYPES.values()}
+    columns = Schema.of(Field(f.name, kinds[f.type], f.nullable) for f in schema)
+    try:
+        return pa.Table.from_batches([DebeziumDecoder(columns).decode(body).rows])
+    except EventError as problem:
+        raise wrong(
+            f"line {problem.line}", problem.problem, "send events of Debezium, one a line"
+        ) from None
 
 
 def _unknown_column(body: bytes, schema: pa.Schema) -> ApiProblem:

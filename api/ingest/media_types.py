@@ -3,4 +3,5 @@
 NDJSON = "application/x-ndjson"
 CSV = "text/csv"
 ARROW = "application/vnd.apache.arrow.stream"
-TYPES = (NDJSON, CSV, ARROW)
+DEBEZIUM = "application/vnd.debezium.ndjson"
+TYPES = (NDJSON, CSV, ARROW, DEBEZIUM)

@@ -8,7 +8,7 @@ from fastapi.responses import JSONResponse, Response
 from api import context
 from api.answers import validated
 from api.ingest import StreamVersion
-from api.ingest.media_types import ARROW, CSV, NDJSON, TYPES
+from api.ingest.media_types import ARROW, CSV, DEBEZIUM, NDJSON, TYPES
 from api.ingest.store_full import RETRY_FULL_S, STORE_DO
 from api.openapi import body, says
 from api.problems import ApiProblem
@@ -31,6 +31,10 @@ _ROWS = body(
             "example": "turbine,time,power_kw\nR80711,2026-11-21T09:00:00Z,731.2\n",
         },
         ARROW: {"schema": {"type": "string", "format": "binary"}},
+        DEBEZIUM: {
+            "schema": {"type": "string"},
+            "example": '{"op": "d", "before": {"id": 7, "kwh": 1.5}, "after": null}\n',
+        },
     }
 )
 

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from api.ingest import Ingest, StreamVersion
 from api.ingest.decode import decode
-from api.ingest.media_types import ARROW, CSV, NDJSON
+from api.ingest.media_types import ARROW, CSV, DEBEZIUM, NDJSON
 from api.problems import ApiProblem
 from edged.data.schema import Schema
 from edged.pages.read import read_page
@@ -37,6 +37,7 @@ SCHEMA = pa.schema(
         pa.field("text", pa.string()),
     ]
 )
+CHANGES = SCHEMA.append(pa.field("_weight", pa.int32(), nullable=False))
 MOMENTS = st.datetimes(
     datetime.datetime(1900, 1, 1), datetime.datetime(2200, 1, 1), timezones=st.just(UTC)
 )
@@ -140,14 +141,41 @@ def test_what_is_wrong_is_named_with_its_place(kind, body, where):
     assert refusal.value.errors[0].where == where
 
 
-@given(st.binary(max_size=200), st.sampled_from([NDJSON, CSV, ARROW]))
+@given(ROWS, st.integers(0, 3))
+@settings(max_examples=examples(40))
+def test_events_of_debezium_come_in_as_rows_with_weights(rows, op):
+    op = "crud"[op]
+    lines = ndjson(rows).decode().splitlines()
+    events = [f'{{"op": "{op}", "before": {line}, "after": {line}}}' for line in lines]
+    batch = decode("\n".join(events).encode(), DEBEZIUM, CHANGES)
+    weights = {"c": [1], "r": [1], "u": [-1, 1], "d": [-1]}[op]
+    assert batch.schema == CHANGES
+    assert batch.to_pylist() == [{**row, "_weight": w} for row in rows for w in weights]
+
+
+@pytest.mark.parametrize(
+    ("schema", "body", "where"),
+    [
+        (SCHEMA, '{"op": "c"}', "body"),
+        (CHANGES, '\n{"op": "c"}', "line 2"),
+        (CHANGES, "null\nnull\n{", "line 3"),
+    ],
+)
+def test_what_is_wrong_with_events_is_named_with_its_line(schema, body, where):
+    with pytest.raises(ApiProblem) as refusal:
+        decode(body.encode(), DEBEZIUM, schema)
+    assert [fault.where for fault in refusal.value.errors] == [where]
+
+
+@given(st.binary(max_size=200), st.sampled_from([NDJSON, CSV, ARROW, DEBEZIUM]))
 @example(b'{"id": 1e400, "time": "2026-11-21T09:00:00Z"}', NDJSON)
 @example(b"\xff\xff\xff\xff\xff\xff\xff\x7f", ARROW)
 @example(b"\xff\xff\xff\xff\x10\0\0\0" + b"\xff" * 16, ARROW)
 @settings(max_examples=examples(200))
 def test_any_bytes_are_rows_or_a_problem(body, kind):
     try:
-        assert decode(body, kind, SCHEMA).schema == SCHEMA
+        schema = CHANGES if kind == DEBEZIUM else SCHEMA
+        assert decode(body, kind, schema).schema == schema
     except ApiProblem as problem:
         assert problem.status_code in (413, 415, 422)
 

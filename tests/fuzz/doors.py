@@ -15,14 +15,14 @@ import numpy as np
 import pyarrow as pa
 
 from api.ingest.decode import decode
-from api.ingest.media_types import ARROW, CSV, NDJSON
+from api.ingest.media_types import ARROW, CSV, DEBEZIUM, NDJSON
 from api.problems import ApiProblem
 from edged.central import schemas as registry
 from edged.central.page_request import DeviceSession, check
 from edged.control import door
 from edged.daemon.commands import integer, text
 from edged.data.columns import address
-from edged.data.schema import Schema
+from edged.data.schema import WEIGHT_COLUMN, Schema
 from edged.data.staging import Staging
 from edged.documents.reader import loads
 from edged.errors import CentralError, EdgedError, JobError, PageError, PeerError
@@ -142,6 +142,11 @@ class Batches(Door):
                         self._staging.append(batch, 0, WALL_US)
 
 
+def event(row: bytes) -> bytes:
+    """An update of Debezium of a row as JSON."""
+    return b'{"op":"u","before":%b,"after":%b,"source":{"snapshot":"last"}}' % (row, row)
+
+
 class HttpIngest(Door):
     """Bodies of `POST /v1/streams/{stream}/tuples`."""
 
@@ -155,12 +160,14 @@ class HttpIngest(Door):
             NDJSON: [b"\n".join(lines), lines[0]],
             CSV: [csv.getvalue().to_pybytes(), csv.getvalue().to_pybytes()[:120]],
             ARROW: [messages([rows(0, 20)], STREAM, end=True)],
+            DEBEZIUM: [b"\n".join(map(event, lines)), event(lines[0]), b"null\n" + event(lines[1])],
         }
+        self._events = self._schema.append(pa.field(WEIGHT_COLUMN, pa.int32(), nullable=False))
 
     def feed(self, tag: str, data: bytes) -> None:
         """As a decoder does."""
         with suppress(ApiProblem):
-            decode(data, tag, self._schema)
+            decode(data, tag, self._events if tag == DEBEZIUM else self._schema)
 
 
 class CollectorRequest(Door):
