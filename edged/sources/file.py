@@ -17,6 +17,9 @@ read have not changed.  At the end of the files the producer's end of stream is 
 start finds other files than at that end, rows behind the last one go on, and the stream opens
 again.
 
+Where Debezium's events are a table's, the end of its snapshot is an end of stream, too: the end of
+the block of 4 MiB that it is in.
+
 Unreadable rows are refused together with the rows read with them.  Rows before them stay staged;
 nothing after them is read until the source is restarted, and the stream does not end.
 """
@@ -134,6 +137,8 @@ class _Replay:
         self._batches: Iterator[Batch] = iter(())
         self._head: Batch | None = None
         self._latest = np.empty(0, np.int64)
+        self._populated = plan.time != ""
+        """Whether a table's end of its first population is staged; a stream has none."""
         self.problem = ""
         """Why reading the files has stopped."""
         self.rows = 0
@@ -207,6 +212,8 @@ class _Replay:
         if self.head() is not None:
             self._staging.producers.seen_us[self._producer] = monotonic_us
         while (head := self.head()) is not None:
+            if self._population_ends():
+                return True
             due = head.rows
             if limit_us is not None:
                 due = int(np.searchsorted(self._latest, limit_us, side="right"))
@@ -218,6 +225,15 @@ class _Replay:
             take = min(due, max(1, room * head.rows // max(1, head.nbytes())))
             self._stage(head, take, wall_us)
         return False
+
+    def _population_ends(self) -> bool:
+        """Whether all rows up to the end of a table's first population are staged, for the first
+        time: it is an end of stream, and the next rows open the table again."""
+        if self._populated or self.reader is None or not self.reader.populated:
+            return False
+        self._populated = True
+        self._staging.producers.ended[self._producer] = 1
+        return True
 
     def _stage(self, head: Batch, take: int, wall_us: int) -> None:
         self._staging.append(head.slice(0, take), self._producer, wall_us)

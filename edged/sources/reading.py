@@ -86,6 +86,8 @@ class Reader:
         self.bytes_read = 0
         """Bytes of the files that were read so far, some of them ahead of the batches; for a
         Parquet file its size in proportion to its rows."""
+        self.populated = False
+        """Whether the events of a table's first population are read, with the batches before."""
 
     def check(self) -> None:
         """Raise ConfigError for a file of unknown format or without a column of the schema."""
@@ -202,11 +204,13 @@ class Reader:
         for block, at in _line_blocks(file, blank=True):
             self.bytes_read = before + at
             try:
-                yield decoder.decode(block).rows
+                found = decoder.decode(block)
             except EventError as problem:
                 raise ConfigError(
                     f"{file}: line {line + problem.line}: {problem.problem}"
                 ) from None
+            yield found.rows
+            self.populated |= found.populated
             line += block.count(b"\n") + 1
 
     def _ndjson(self, file: str) -> Iterator[pa.RecordBatch]:

@@ -118,3 +118,41 @@ def test_a_job_over_changes_gives_what_is_left_of_its_rows(tmp_path):
             ).fetchall()
         )
     assert len(pairs) > 100
+
+
+def test_a_table_of_events_is_populated_by_its_snapshot_and_follows_its_changes(tmp_path):
+    """More than one block, so that the snapshot ends before the file does."""
+    rows = [{"id": i, "name": f"n{i}" + "x" * 900} for i in range(5000)]
+    events = [{"op": "r", "after": row, "source": {"snapshot": "true"}} for row in rows]
+    events[-1]["source"] = {"snapshot": "last"}
+    for row in rows[::7]:
+        new = {**row, "name": f"new {row['id']}"}
+        events.append({"op": "u", "before": row, "after": new})
+    events += [{"op": "d", "before": row} for row in rows[1::7]]
+    events += [{"op": "c", "after": {"id": -i, "name": "y" * 900}} for i in range(1, 5000)]
+    (tmp_path / "names.ndjson").write_text("\n".join(map(json.dumps, events)))
+    ids = "\n".join(map(str, range(0, 5000, 3)))
+    (tmp_path / "seen.csv").write_text(f"id\n{ids}\n")
+    tables = {
+        "names": {
+            "source": {"type": "file", "path": "names.ndjson"}, "changes": "debezium",
+            "columns": {"id": "int64", "name": "string"},
+        },
+        "seen": {"source": {"type": "file", "path": "seen.csv"}, "columns": {"id": "int64"}},
+    }  # fmt: skip
+    joined = {"type": "table_join", "left": "seen", "right": "names", "on": ["id"]}
+    sink = {"type": "file", "input": "joined", "path": "out"}
+    job = {"name": "tables", "promises": {"latency": "50ms"}, "tables": tables,
+           "operators": {"joined": joined}, "sinks": {"out": sink}}  # fmt: skip
+    (tmp_path / "job.json").write_text(json.dumps(job))
+    words = ["run", "job.json", "--store", "st", "--workers", "1", "--board", "none", "--until-end"]
+    done = edged(tmp_path, words)
+    assert done.returncode == 0, done.stderr
+    found = duckdb.sql(
+        f"SELECT id, name, sum(weight)::BIGINT FROM '{tmp_path}/out/*.parquet'"
+        " GROUP BY ALL HAVING sum(weight) <> 0 ORDER BY id"
+    ).fetchall()
+    left = {row["id"]: row["name"] for row in rows}
+    left |= {row["id"]: f"new {row['id']}" for row in rows[::7]}
+    left = {id: name for id, name in left.items() if id % 7 != 1}
+    assert found == [(i, left[i], 1) for i in range(0, 5000, 3) if i in left]

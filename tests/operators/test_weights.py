@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from random import Random
+
+import duckdb
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from edged.data.columns import Batch, empty_batch
 from edged.data.flow import BeatContext, Flow, Link
@@ -13,6 +19,7 @@ from edged.errors import JobError
 from edged.operators.filter import FilterPlan
 from edged.operators.map import MapPlan
 from edged.operators.union import UnionPlan
+from tests.whole import examples
 
 PLAIN = Schema.of([Field("time", TIMESTAMP), Field("x", FLOAT64)])
 SCHEMA = Schema.of([PLAIN.fields[0], Field("w", INT32), PLAIN.fields[1]])
@@ -98,3 +105,49 @@ def test_a_union_refuses_weights_that_differ(other, problem):
     links = [Link(both, "time", 0, "w"), Link(both, "time", 0, "v")]
     with pytest.raises(JobError, match="its weight column is v, not w"):
         UnionPlan.parse("operators.u", "u", {"inputs": ["a", "b"]}, links)
+
+
+ROWS = st.lists(
+    st.tuples(
+        st.integers(0, 30),
+        st.integers(-3, 3),
+        st.floats(-100, 100).map(lambda x: round(x, 2)),
+    ),
+    max_size=30,
+)
+PIPELINE = [
+    FilterPlan.parse("operators.f", "f", {"where": "x > 0"}, [LINK]),
+    MapPlan.parse("m", "m", {"columns": {"time": "time", "x": "x * 2", "n": "w"}}, [LINK]),
+]
+UNION = UnionPlan.parse("u", "u", {"inputs": ["a", "b"]}, [Link(PLAIN, "time"), LINK])
+RUNNING = [plan.build(BEAT.workers) for plan in (UNION, *PIPELINE)]
+
+
+def piped(plain, weighted):
+    """The weights of the rows of union, filter and map, without those that come to nothing."""
+    flow = RUNNING[0].run(BEAT, [Flow(batch(plain, PLAIN), 0), Flow(batch(weighted), 0)])
+    for operator in RUNNING[1:]:
+        flow = operator.run(BEAT, [flow])
+    found = Counter()
+    for time, x, n in values(flow, "time", "x", "n"):
+        found[time, x] += n
+    return {row: n for row, n in found.items() if n}
+
+
+@settings(max_examples=examples(100), deadline=None)
+@given(ROWS, ROWS, ROWS, st.integers(0, 2**32))
+def test_union_filter_and_map_of_weighted_rows_are_those_of_duckdb(plain, weighted, gone, seed):
+    random, mixed = Random(seed), list(weighted)
+    for time, n, x in gone:
+        at = random.randrange(len(mixed) + 1)
+        mixed.insert(at, (time, n, x))
+        mixed.insert(random.randrange(at, len(mixed)) + 1, (time, -n, x))
+    ones = [(time, x) for time, _, x in plain]
+    with duckdb.connect() as db:
+        db.execute("CREATE TABLE t(time BIGINT, n BIGINT, x DOUBLE)")
+        if rows := [(time, 1, x) for time, x in ones] + weighted:
+            db.executemany("INSERT INTO t VALUES (?, ?, ?)", rows)
+        wanted = db.execute(
+            "SELECT time, x * 2, sum(n) FROM t WHERE x > 0 GROUP BY 1, 2 HAVING sum(n) <> 0"
+        ).fetchall()
+    assert piped(ones, mixed) == {(time, x): n for time, x, n in wanted}

@@ -14,8 +14,10 @@ from hypothesis import strategies as st
 from edged.data.columns import Batch
 from edged.data.debezium import DebeziumDecoder, EventError, with_weight_column
 from edged.data.schema import TYPES, Field, Schema
+from edged.data.staging import Staging
 from edged.errors import ConfigError, JobError
-from edged.job.plan import faults, parse_job
+from edged.job.plan import StreamPlan, faults, parse_job
+from edged.sources.file import FileSourcePlan
 from edged.sources.reading import Reader
 from tests.whole import examples
 
@@ -239,3 +241,26 @@ def test_what_cannot_hold_events_is_refused(stream, message):
     (fault, *_) = faults(document(**stream))
     with pytest.raises(JobError, match=message):
         raise fault
+
+
+def test_the_end_of_a_tables_snapshot_is_an_end_of_its_stream(tmp_path, monkeypatch):
+    monkeypatch.setattr("edged.sources.reading._BLOCK_BYTES", 400)
+    monkeypatch.chdir(tmp_path)
+    row = {"id": 1, "ok": True, "at": 5}
+    events = [envelope("r", None, row) for _ in range(9)]
+    events[4]["source"]["snapshot"] = "last"
+    (tmp_path / "events.ndjson").write_text("\n".join(map(json.dumps, events)))
+    for time in ("", "at"):
+        stream = StreamPlan("t", SCHEMA, time, 0, 1, 2**60, "process", None, events=True)
+        p = FileSourcePlan.parse("t", {"path": "events.ndjson"}, stream)
+        into = Staging("t", SCHEMA, time, 1 << 20, 2**60)
+        source = p.build({"t": into}, {"t": p})
+        source.start()
+        found = []
+        while not source.finished():
+            source.ingest(1, 1_800_000_000_000_000)
+            found.append((int(into.producers.ended[1]), int(into.producers.seq[1])))
+        assert source.problem() == ""
+        source.close()
+        assert found[-1] == (1, 9)
+        assert [ended for ended, seq in found if 5 <= seq < 9] == ([] if time else [1])
