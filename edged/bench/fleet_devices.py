@@ -1,8 +1,9 @@
 """Simulated devices of `edged bench fleet`: many connections of one process.
 
 A device is one kept connection and the requests that `edged.uplink` makes: pages and reports with
-its headers and checksums, as raw HTTP/1.1.  Requests are built before a phase, and an answer is
-read for its status and length only, so that the devices take little of the machine.
+its headers and checksums, as raw HTTP/1.1 without TLS.  Head and body are two writes, as
+`http.client` sends them.  Requests are built before a phase, and an answer is read for its status
+and length only, so that the devices take little of the machine.
 """
 
 from __future__ import annotations
@@ -143,7 +144,9 @@ class RawDevice(asyncio.Protocol):
         if self._transport is None:
             return 0
         self._answer = loop.create_future()
-        self._transport.write(request)
+        body_at = request.index(b"\r\n\r\n") + 4
+        self._transport.write(request[:body_at])
+        self._transport.write(request[body_at:])
         return await self._answer
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

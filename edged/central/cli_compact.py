@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from edged.central.cli_expire import age, require_owner
+from edged.central.local_directory import existing_landing
 from edged.errors import CentralError, ConfigError, PageError
 
 if TYPE_CHECKING:
@@ -22,12 +23,7 @@ if TYPE_CHECKING:
 
 
 @click.command("compact")
-@click.option(
-    "--landing",
-    required=True,
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="The collectors' landing.",
-)
+@existing_landing
 @click.option(
     "--group-bytes",
     default=512 << 20,

@@ -11,18 +11,14 @@ from typing import Any
 
 import click
 
+from edged.central.local_directory import existing_landing
 from edged.errors import ConfigError, JobError
 
 
 @click.command("desired")
 @click.argument("device")
 @click.argument("file", required=False, type=click.Path(exists=True, dir_okay=False))
-@click.option(
-    "--landing",
-    required=True,
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="The collectors' landing.",
-)
+@existing_landing
 @click.option(
     "--clear", is_flag=True, help="Clear the desired state: the device keeps its jobs and settings."
 )

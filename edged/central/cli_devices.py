@@ -9,16 +9,12 @@ from typing import Any
 
 import click
 
+from edged.central.local_directory import existing_landing
 from edged.errors import ConfigError
 
 
 @click.command("devices")
-@click.option(
-    "--landing",
-    required=True,
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="The collectors' landing.",
-)
+@existing_landing
 @click.option("--forget", metavar="DEVICE", help="Forget a device until its next contact.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per device.")
 def command(landing: Path, forget: str | None, as_json: bool) -> None:

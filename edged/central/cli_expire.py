@@ -10,17 +10,13 @@ from pathlib import Path
 
 import click
 
+from edged.central.local_directory import existing_landing
 from edged.documents.units import duration_us
 from edged.errors import ConfigError, JobError
 
 
 @click.command("expire")
-@click.option(
-    "--landing",
-    required=True,
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="The collectors' landing.",
-)
+@existing_landing
 @click.option(
     "--older-than", required=True, metavar="DURATION", help="Smallest age of a page, e.g. 90d."
 )
