@@ -12,7 +12,7 @@ from starlette.types import Receive, Scope
 from edged.central.admission import DAMAGED, Delivery, PageProblem
 from edged.central.schemas import valid_stream
 from edged.errors import PageError
-from edged.pages.format import Header, iter_pages, verify
+from edged.pages.format import Header, iter_pages, require_checksum
 from edged.uplink.integrity import HEADER, request_check
 from edged.uplink.tasks import LOST_HEADER
 
@@ -166,7 +166,7 @@ def _damage(
 ) -> PageProblem | None:
     detail = ""
     try:
-        verify(page)
+        require_checksum(header, page)
         if (header.device, header.epoch) != (sender.device, sender.epoch):
             detail = f"{header.name} does not belong to the sender, device {sender.device}"
         elif not valid_stream(header.stream) or header.seq < 1:

@@ -295,13 +295,18 @@ def verify(buffer: Any) -> Header:
     header = parse_header(view)
     if len(view) != header.stored_bytes:
         raise PageError(f"{header.name} has {header.stored_bytes} bytes, here are {len(view)}")
-    actual = checksum(view)
+    require_checksum(header, view)
+    return header
+
+
+def require_checksum(header: Header, page: memoryview) -> None:
+    """Raise PageError unless the bytes of a whole page match the checksum in its header."""
+    actual = checksum(page)
     if actual != header.checksum:
         raise PageError(
             f"{header.name} is damaged: checksum {actual:08x}, its header says "
             f"{header.checksum:08x}"
         )
-    return header
 
 
 def iter_pages(buffer: Any) -> Iterator[tuple[Header, memoryview]]:
