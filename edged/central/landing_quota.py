@@ -6,8 +6,12 @@ been read and deleted (`edged/central/expire.py`).
 
 All rows of all segments are counted, of every collector, in the background: at the start, and again
 after REFRESH_S; in between, this collector adds what it lands.  Pages of other collectors, and
-deletions, are therefore known at most a minute late, and several collectors together may let a
-device exceed its share by what they land in that minute.
+deletions, are therefore known at most a minute late.
+
+Bound.  With one collector no delivery lands that would take its device beyond the share, also not
+together with other deliveries of its commit.  Several collectors together may exceed it by what
+they land in a minute; and after a crash one may, by what had landed since the last count, until its
+own first count is complete.
 
     LANDING/shares      the result of the last count: an array of SIZE (numpy's format), its CRC-32
 
