@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from edged.central.cli_expire import age, require_owner
-from edged.central.local_directory import existing_landing
+from edged.central.landing_option import existing_landing
 from edged.errors import CentralError, ConfigError, PageError
 
 if TYPE_CHECKING:

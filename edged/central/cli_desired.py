@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from edged.central.local_directory import existing_landing
+from edged.central.landing_option import existing_landing
 from edged.errors import ConfigError, JobError
 
 

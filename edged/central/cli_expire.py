@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from edged.central.local_directory import existing_landing
+from edged.central.landing_option import existing_landing
 from edged.documents.units import duration_us
 from edged.errors import ConfigError, JobError
 

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
-
-import click
 
 from edged.errors import ConfigError
 
@@ -24,12 +21,3 @@ def local_directory(path: str, what: str) -> str:
             "file system: give a path, e.g. of a mount"
         )
     return path
-
-
-existing_landing = click.option(
-    "--landing",
-    required=True,
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="The collectors' landing.",
-)
-"""The option of commands that work on a landing."""
