@@ -40,6 +40,7 @@ from governors.operating_points import (
     RaceOption,
     at_hand,
     batched,
+    beside_joules,
     devices_us,
     race_options,
     races,
@@ -258,7 +259,8 @@ class CostModel:
         return bool(self.tariff.gating.known(busy_us, period_us))
 
     def _beside_j(self, cost: RaceCost) -> float:
-        """Joules above idle of one core's work outside the wait."""
+        """Upper bound of the joules above idle of one core's work after a race: at the lowest
+        clock, where a core is awake for longest."""
         return cost.beside_cycles * self.tariff.cycle_j
 
     def _commit_only_j(self, cost: RaceCost) -> float:
@@ -286,11 +288,16 @@ class CostModel:
         in_time = (period > 0) & (race <= period) & (race <= work.latency_us / 2)
         period = np.where(period > 0, period, np.maximum(race, 1.0))
         busy = devices_us(options, rate, period)
-        joules = raced_j + self._fixed_j(options, work, period, race, busy)
+        cycles = [work.costs[w.device].beside_cycles for w in options]
+        beside = np.array(
+            [beside_joules(self.tariff, dials, c, w) for c, w in zip(cycles, options, strict=True)]
+        )
+        joules = raced_j + beside + self._fixed_j(options, period, race, busy)
         if work.commit_every_us:
-            commit_j = self.commit_fit(work, dials, write_j, write_us).joules
-            beside = np.array([self._beside_j(work.costs[w.device]) for w in options])
-            joules = joules + commits * (WAKES * self.tariff.wake_j + commit_j + beside)
+            commit = self.commit_fit(work, dials, write_j, write_us)
+            commit_j = WAKES * self.tariff.wake_j + commit.joules
+            commit_j += beside_joules(self.tariff, dials, max(cycles), commit.option)
+            joules = joules + commits * commit_j
         upload = np.where(
             work.upload_within_us > period, work.upload_within_us // period * period, period
         )
@@ -316,18 +323,16 @@ class CostModel:
     def _fixed_j(
         self,
         options: Sequence[RaceOption],
-        work: Work,
         period_us: Floats,
         race_us: Floats,
         busy_us: Floats,
     ) -> Floats:
-        """Joules of a period besides its race: wakes, the commit, rest, a GPU that stays
+        """Joules of a period besides its race and the commit: wakes, rest, a GPU that stays
         powered."""
         t = self.tariff
-        beside = np.array([self._beside_j(work.costs[w.device]) for w in options])
         on_gpu = np.array([w.device == "gpu" for w in options])
         gated = np.where(on_gpu, t.gating.joules(busy_us, period_us), 0.0)
-        return (WAKES - 1) * t.wake_j + beside + gated + self.rest_j(period_us - race_us)
+        return (WAKES - 1) * t.wake_j + gated + self.rest_j(period_us - race_us)
 
     def _known(
         self, options: Sequence[RaceOption], period_us: Floats, busy_us: Floats

@@ -315,6 +315,18 @@ def _settled(
     )
 
 
+def beside_joules(
+    tariff: Tariff, dials: Sequence[Dial], cycles: float, option: RaceOption
+) -> float:
+    """Joules above idle of one core's work after a race, at the clock that the race leaves; after
+    one on a GPU, whose clock is another, at the lowest."""
+    choices, _ = clocks_within([d for d in dials if d.kind == "cpu"])
+    hz = choices[0]
+    if option.device == "cpu":
+        hz = min(choices, key=lambda choice: abs(choice - option.hz))
+    return (tariff.race_watts("cpu", hz, 1.0) - tariff.idle_watts) * cycles / hz
+
+
 def _most(
     tariff: Tariff, device: str, cost: RaceCost, choices: Sequence[int], write_us: float,
     memory_hz: int | None = None,

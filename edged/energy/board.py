@@ -1,13 +1,16 @@
 """The board of a daemon: its tree, profile, knobs and meters; real or simulated.
 
 A simulated board is advanced with the work of each beat.  Its cycles are CPU time of this process
-(all threads, without the energy governor's own) x the clock of this machine (`cpu MHz` of the
-fastest core in /proc/cpuinfo; HOST_HZ where missing) x the board's cycles per cycle of this machine
+(all threads, without the energy governor's own) x the clock of this machine (`host_hz`, timed as
+for the prices of `edged.simulate.work`) x the board's cycles per cycle of this machine
 (`edged.energy.cost_fit.width_scale`, an assumption with an error of half). Bytes are those of the
-rows (`row_bytes`). A race takes as long as on the board at the clocks in its tree.  The board's
-time runs ahead of this machine's until the race is over, by at most AHEAD_US, and the limits are
-released after it.  Work beyond that queues, and `busy_share` reports the requested share of time;
-above 1 the board is saturated.
+rows (`row_bytes`).  Commit, acks and wakes follow their race on one core, at the clock that the
+race has left, as in `edged simulate`.
+
+A race takes as long as on the board at the clocks in its tree.  The board's time runs ahead of this
+machine's until the race is over, by at most AHEAD_US, and the limits are released after it.  Work
+beyond that queues, and `busy_share` reports the requested share of time; above 1 the board is
+saturated.
 
 A machine without a profile has no power model: nothing is modelled of it, and energy comes from its
 meters alone.  `energy.power_model` gives it another machine's figures, as a stand-in.
@@ -15,10 +18,10 @@ meters alone.  `energy.power_model` gives it another machine's figures, as a sta
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from time import perf_counter_ns
 
 import governors.profile_reader
 from edged.beat.hysteresis import Hysteresis
@@ -27,7 +30,6 @@ from edged.energy.cost_fit import width_scale
 from edged.energy.settings import EnergySettings
 from edged.energy.sleeps import GPU_PM, OFFLINE, UCLAMP, Sleeps, parse_allowed
 from edged.errors import ConfigError
-from edged.simulate.work import HOST_HZ
 from governors.actuators.base import Knob, discover, switches
 from governors.actuators.writers import ReselectingWriter
 from governors.detect import DetectedBoard, detect
@@ -42,8 +44,11 @@ from governors.simulated.board import BoardWork, SimulatedBoard, from_name
 from governors.simulated.kernel import open_root
 from governors.sysfs import Sysfs
 from governors.topology import Topology, topology
+from kernels.cpu import clock
 
 AHEAD_US = 1_000_000
+TIMED, TURNS = 50, 20_000
+"""Chains that time this machine's clock, and their turns: about 10 µs each."""
 
 
 @dataclass
@@ -170,9 +175,13 @@ def _meters(settings: EnergySettings, source: Provenance) -> MeterSettings:
 
 
 def host_hz() -> float:
-    """Clock of this machine's fastest core."""
-    try:
-        found = re.findall(r"^cpu MHz\s*:\s*([\d.]+)", Path("/proc/cpuinfo").read_text(), re.M)
-    except OSError:
-        found = []
-    return max((1e6 * float(mhz) for mhz in found), default=HOST_HZ)
+    """Clock of this machine under load: the fastest of TIMED chains of dependent instructions.
+
+    /proc/cpuinfo has the nominal clock in a virtual machine, whatever the core runs at.
+    """
+    took_ns = []
+    for _ in range(TIMED):
+        since = perf_counter_ns()
+        clock.turn(since, TIMED, TURNS)
+        took_ns.append(perf_counter_ns() - since)
+    return 1e9 * clock.CYCLES * TURNS / min(took_ns)

@@ -224,8 +224,11 @@ class SimulatedDevice:
         return us
 
     def beside(self, cycles: float) -> None:
-        """Add the energy above idle of one core's background work (commit, acks), without time."""
-        self.extra(cycles * self.tariff.cycle_j)
+        """Add the energy above idle of one core's work after a race (commit, acks), at the clock
+        that the race has left.  It lies within the next wait and takes no time of its own."""
+        hz = self._last_hz
+        watts = self.tariff.race_watts("cpu", hz, 1.0) - self.idle_watts
+        self.extra(watts * cycles / hz)
 
     def _spend(self, us: float, state: str, hz: int, watts: float) -> None:
         powered_us = min(us, max(0.0, self._gpu_until_us - self.at_us))

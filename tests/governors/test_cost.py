@@ -67,10 +67,17 @@ def batcher(wait_s: float, work: Work) -> tuple[float, int]:
 
 
 def committing(board: Flat, work: Work, write_j: float) -> float:
-    """The least joules of a beat that only commits: clocks only, as in `naive`."""
+    """The least joules of a beat that only commits, with the work after it: clocks only, as in
+    `naive`."""
     cycles = max(cost.commit_cycles for cost in work.costs.values())
-    watts = [board.race_watts("cpu", hz, 1.0) - board.idle_watts for hz in TABLE]
-    return write_j + min(w * cycles / hz for w, hz in zip(watts, TABLE, strict=True))
+    hz = min(TABLE, key=lambda hz: alone(board, cycles, hz))
+    most = max(cost.beside_cycles for cost in work.costs.values())
+    return write_j + alone(board, cycles, hz) + alone(board, most, hz)
+
+
+def alone(board: Flat, cycles: float, hz: int) -> float:
+    """Joules above idle of one core at a clock."""
+    return (board.race_watts("cpu", hz, 1.0) - board.idle_watts) * cycles / hz
 
 
 def naive(board: Flat, work: Work, rate: float, write_j: float) -> tuple[float, bool]:
@@ -93,10 +100,10 @@ def naive(board: Flat, work: Work, rate: float, write_j: float) -> tuple[float, 
                     continue
                 joules = board.idle_watts * (period_s - race_s)
                 joules += board.race_watts(device, hz, c.cores) * race_s
-                joules += write_j + board.wake_j + board.cycle_j * c.beside_cycles
+                left_hz = hz if device == "cpu" else TABLE[0]
+                joules += write_j + board.wake_j + alone(board, c.beside_cycles, left_hz)
                 joules += min(0.2 * (period_s - race_s), 1e-4)  # awake, or asleep and woken
-                alone_j = committing(board, work, write_j) + board.cycle_j * c.beside_cycles
-                joules += commits * (2 * board.wake_j + alone_j)
+                joules += commits * (2 * board.wake_j + committing(board, work, write_j))
                 if device == "gpu":
                     joules += 0.3 * min(0.2, period_s - race_s)
                     joules += 0.01 if period_s - race_s > 0.2 else 0.0
