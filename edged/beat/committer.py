@@ -54,6 +54,8 @@ class Commit:
     """Losses to be recorded before."""
     on_durable: Callable[[Committed], None] | None = None
     """Called on the commit thread when all is durable and acked."""
+    sync_us: int = 0
+    """How long the disk's sync took, once it is durable."""
 
 
 @dataclass(slots=True)
@@ -66,6 +68,8 @@ class Committed:
     acked_us: int
     finished_us: int
     pages: list[str] = field(default_factory=list)
+    sync_us: int = 0
+    """Part of the commit that waited for the disk's sync."""
 
 
 class Committer:
@@ -264,7 +268,8 @@ class Committer:
         if commit.on_durable is not None:
             names = [f"{r.key.stream}/{r.key.partition}/{r.key.seq}" for r in refs]
             end = self._clock.monotonic_us()
-            commit.on_durable(Committed(commit.record.number, started, durable, acked, end, names))
+            times = started, durable, acked, end
+            commit.on_durable(Committed(commit.record.number, *times, names, commit.sync_us))
 
     def _append(self, commit: Commit) -> list[Any]:
         """Commit to the store; while it is full, wait for room."""
@@ -282,6 +287,7 @@ class Committer:
                     raise
                 self._wait_for_room(str(problem))
             else:
+                commit.sync_us = encoded.sync_us
                 if self.gate.full:
                     self.gate.proceed("commit")
                     self._wake_heart()

@@ -153,6 +153,7 @@ class Stats:
             "race": times.raced_us - times.ingested_us,
             "seal": times.sealed_us - times.raced_us,
             "commit": commit.durable_us - commit.started_us,
+            "fsync": commit.sync_us,
             "ack": commit.acked_us - commit.durable_us,
             "hand_over": commit.finished_us - commit.acked_us,
         }

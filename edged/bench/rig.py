@@ -87,13 +87,21 @@ class Rig:
         self.parts: dict[str, ChildProcess] = {}
         (directory / "logs").mkdir()
 
-    def start(self, job: dict[str, Any], uplink: bool = True, extra: Sequence[str] = ()) -> None:
+    def start(
+        self,
+        job: dict[str, Any],
+        uplink: bool = True,
+        extra: Sequence[str] = (),
+        trace: bool = True,
+    ) -> None:
         """Start the collector, unless `uplink` is false, and the daemon."""
         path = self.directory / "job.json"
         path.write_text(json.dumps(job))
         arguments = ["run", str(path), "--store", str(self.directory / "store"),
                      "--device", "bench", "--door", str(self.directory / "door"),
-                     "--trace", str(self.trace), "--json", *extra]  # fmt: skip
+                     "--json", *extra]  # fmt: skip
+        if trace:
+            arguments += ["--trace", str(self.trace)]
         if uplink:
             self._add("collector", "central", "collect", "--landing", str(self.landing),
                       "--listen", "127.0.0.1:0", "--json")  # fmt: skip

@@ -84,6 +84,8 @@ class Metering:
         self._core_us = 0.0
         self._spent: dict[tuple[str, str], int] = {}
         self._ship_s = 0.0
+        self._after_race_j = 0.0
+        """Joules above idle per cycle of one core at the clock of the last race; 0: none yet."""
         self._report: tuple[int, Report] | None = None
         self.ledger = self._new_ledger()
         self.arm()
@@ -100,6 +102,8 @@ class Metering:
         self._core_us += us * cores
         if self._tariff is None:
             return
+        one_w = self._tariff.race_watts("cpu", hz, 1.0) - self._tariff.idle_watts
+        self._after_race_j = max(0.0, one_w) / hz
         watts = self._tariff.race_watts("cpu", hz, round(4 * cores) / 4) - self._tariff.idle_watts
         joules = max(0.0, watts) * us / 1e6 + self._tariff.byte_j * moved_bytes
         opp = f"{hz / 1e6:.0f} MHz"
@@ -108,9 +112,14 @@ class Metering:
 
     def beside(self, cycles: float, wakes: int, worked: bool) -> None:
         """Add commits, acks and control since the last race, and wakeups.  Unless the process has
-        `worked` on tuples since, there was no commit: control is part of being idle."""
+        `worked` on tuples since, there was no commit: control is part of being idle.
+
+        A commit follows its race at the clock that the race has left."""
         if self._tariff is not None:
-            self._add("commit" if worked else "idle", "", cycles * self._tariff.cycle_j)
+            phase, cycle_j = "idle", self._tariff.cycle_j
+            if worked:
+                phase, cycle_j = "commit", self._after_race_j or cycle_j
+            self._add(phase, "", cycles * cycle_j)
             self._add("idle", "", wakes * self._tariff.wake_j)
 
     def ship(self, cpu_s: float, cycles_per_s: float) -> float:

@@ -21,6 +21,7 @@ Invariants:
 from __future__ import annotations
 
 import errno
+from time import perf_counter_ns
 
 from edged.errors import StoreCorrupt
 from edged.platform.disk import DISK_FULL, Disk, File
@@ -181,7 +182,9 @@ class SegmentLog:
         segment.end += record.length
         segment.last = self.last = record.number
         if sync:
+            since_ns = perf_counter_ns()
             self.sync()
+            record.sync_us = (perf_counter_ns() - since_ns) // 1_000
         return segment, entry
 
     def sync(self) -> None:

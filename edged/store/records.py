@@ -188,6 +188,8 @@ class Encoded:
         size += sum(map(len, self._inputs)) + sum(map(len, self._pages))
         self._tail = padding(size, ALIGN)
         self.number = record.number
+        self.sync_us = 0
+        """How long the log's last sync for this record took; 0: it was not synced."""
         self.length = size + self._tail
         self._pages_at = size - sum(map(len, self._pages))
         self._keys = [(p.key, len(d), c) for p, d, c in zip(record.pages, datas, crcs, strict=True)]
