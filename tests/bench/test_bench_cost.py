@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edged.bench.cost import LOADS, CostLoad, measure, prices
+from edged.bench.cost import LOADS, STAGES, CostLoad, measure, prices, stage_prices
 
 POSITIVE = st.floats(0.1, 10.0)
 
@@ -43,4 +43,9 @@ def test_a_load_of_a_real_daemon_has_its_beats_rows_and_times():
     assert row["beats"] >= 2 and row["rows"] > 0
     assert row["messages"] == pytest.approx(row["rows"] / 25, abs=1)
     assert 0 < row["cpu_s_beat_thread"] < row["cpu_s"] < 2 * row["seconds"]
-    assert row["stages_s"].keys() >= {"ingest", "race", "seal", "commit"}
+    stages = row["stages_s"]
+    assert stages.keys() >= {"ingest", "race", "seal", "commit"}
+    assert 0 < stages["fsync"] < stages["commit"]
+    found = stage_prices([row])
+    assert found.keys() == set(STAGES.values())
+    assert found["log"]["us_per_beat"] >= 0
