@@ -50,6 +50,8 @@ class Commit:
     sync: bool = True
     snapshot: tuple[bytes, State] | None = None
     """Facts and arrays of a snapshot to be taken right after the commit."""
+    sync_files: Task = lambda: None
+    """Makes the files durable that the snapshot names."""
     gaps: list[Gap] = field(default_factory=list)
     """Losses to be recorded before."""
     on_durable: Callable[[Committed], None] | None = None
@@ -264,7 +266,7 @@ class Committer:
             self.take_acks()
         if commit.snapshot is not None:
             self._end_snapshot()
-            self.snapshots.begin(commit.record.number, *commit.snapshot)
+            self.snapshots.begin(commit.record.number, *commit.snapshot, commit.sync_files)
         if commit.on_durable is not None:
             names = [f"{r.key.stream}/{r.key.partition}/{r.key.seq}" for r in refs]
             end = self._clock.monotonic_us()
@@ -318,6 +320,7 @@ class Committer:
         while True:
             try:
                 moved = self._store.snapshot(beat, facts, arrays, barrier=True)
+                self.snapshots.adopted = beat
                 break
             except StoreFull as problem:
                 if not self._drop_oldest():

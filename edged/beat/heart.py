@@ -29,6 +29,7 @@ from edged.beat.snapshots import SnapshotSchedule
 from edged.beat.stats import BeatTimes, SourceStalls, Stats
 from edged.beat.stream_alignment import ONE_CHUNK
 from edged.beat.stream_events import StreamEvents
+from edged.beat.table_files import TableFiles
 from edged.config.sections import SNAPSHOT_BYTES
 from edged.data.flow import BeatContext, State
 from edged.data.workers import Workers
@@ -42,6 +43,7 @@ from edged.platform.event_loop import EventLoop
 from edged.sinks.base import Flush
 from edged.sources.base import Source
 from edged.store import BeatRecord, Store, StoreFull
+from edged.store.errors import no_room
 from governors.base import Governor
 
 REST_US, REST_SHARE = 10_000, 20
@@ -84,6 +86,7 @@ class Heart:
         self._crashes = CrashCounter(directory / "attempts", CRASHES_MAX, clock.monotonic_us())
         self._snapshot_schedule = SnapshotSchedule(store, committer.snapshots, snapshot_bytes)
         self._stream_events = StreamEvents(publisher)
+        self._tables = TableFiles(str(directory / "tables"))
         self._profile = profile
         self.beat = beat
         self.stalls = SourceStalls()
@@ -169,11 +172,6 @@ class Heart:
         return self._clock.monotonic_us()
 
     @property
-    def set_aside_rows(self) -> int:
-        """Rows that this process put into the quarantine."""
-        return self.quarantine.rows
-
-    @property
     def state(self) -> str:
         """`running`, `draining` (before a stop) or `stopping`."""
         if self._stopping:
@@ -186,6 +184,10 @@ class Heart:
         for job in self.jobs:
             for key, value in job.save(reuse).items():
                 arrays[f"{job.plan.name}/{key}"] = value
+        self._tables.note(self.beat, arrays)
+        if not reuse:
+            with no_room("the files of tables"):
+                self._tables.sync()
         return json.dumps(self._registry.facts(), separators=(",", ":")).encode(), arrays
 
     # changes of the jobs -----------------------------------------------------------------------
@@ -220,6 +222,7 @@ class Heart:
                 job.place_by(self._profile)
         for source in self.sources:
             self._note_stall(source)
+        self._tables.follow(self.jobs)
         self._stream_events.watch(self.jobs)
         self._adopt_promises()
         self._pending.jobs_changed(self._active(), self._clock.monotonic_us())
@@ -236,10 +239,11 @@ class Heart:
     def snapshot(self) -> None:
         """Take a snapshot now, with no commit in flight.  Raises StoreFull."""
         self._committer.snapshot(self.beat, *self.save(), self._while_committing)
-        self.keep_shelved()
+        self.delete_unnamed()
 
-    def keep_shelved(self) -> None:
-        """Have all shelf files deleted that the newest snapshot does not name."""
+    def delete_unnamed(self) -> None:
+        """Delete the files of tables and shelf that the newest snapshots do not name."""
+        self._tables.collect(self._committer.snapshots.adopted)
         kept = {(job.name, job.beat) for job in self._registry.shelved.values()}
         self._committer.call(lambda: self._store.keep_shelved(kept))
 
@@ -476,11 +480,14 @@ class Heart:
         tickets: list[tuple[Source, Any]],
         times: BeatTimes,
     ) -> None:
+        self._tables.collect(self._committer.snapshots.adopted)
+        self._store.tables_bytes = self._tables.disk_bytes()
         record = BeatRecord(self.beat, facts.encode(), logged, pages)
         commit = Commit(record, tickets, self._sync, gaps=self._registry.take_jumps())
         size = sum(b.nbytes for b in logged) + sum(len(p.data) for p in pages)
         if self._snapshot_schedule.due(size):
             commit.snapshot = self.save(reuse=True)  # no snapshot is being written
+            commit.sync_files = self._tables.sync
         times.sealed_us = self._clock.monotonic_us()
 
         def on_durable(committed: Committed) -> None:

@@ -261,6 +261,8 @@ def carry_over(old: JobRuntime | None, job: JobRuntime) -> list[str]:
     if old is not None:
         kept = {path.replace(".", "/", 1) for path in compare(old.plan, job.plan).kept}
         saved = old.save().items()
+        for operator in old.operators.values():
+            operator.sync()  # the new job's states name these files as durable ones
         state: State = {k: v for k, v in saved if "/".join(k.split("/", 2)[:2]) in kept}
         job.load(state)
     return notes

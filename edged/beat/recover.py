@@ -106,6 +106,7 @@ def recover(
             if job.plan.name not in known:
                 lose_positions(job)
     recoverer.settle(clock.wall_us())
+    found.fresh |= any(p.table_states() for j in found.jobs for p in j.plan.operators.values())
     if recovery.snapshot is None:
         found.notes.clear()  # everything is new
     for job in found.jobs:

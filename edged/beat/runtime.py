@@ -392,8 +392,9 @@ class JobRuntime:
     def _place(self, context: SinkContext, id: str) -> OperatorPlace:
         name, promises = self.plan.name, self.plan.promises
         tables = sum(p.table_states() for p in self.plan.operators.values())
+        root = context.tables or f"{context.directory}/tables"
         return OperatorPlace(
-            context.disk or SystemDisk(), f"{context.tables}/{name}/{id}", context.workers,
+            context.disk or SystemDisk(), f"{root}/{name}/{id}", context.workers,
             promises.memory_bytes // TABLES_SHARE // max(1, tables),
         )  # fmt: skip
 

@@ -8,6 +8,7 @@ after a quarter of the usual distance.
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 from edged.data.flow import State
 from edged.store import SnapshotTask, Store, StoreFull
@@ -15,7 +16,8 @@ from edged.store.page_index import PageRef
 
 
 class Snapshots:
-    """Snapshots of one store; commit thread only, except `under_way` and `given_up`."""
+    """Snapshots of one store; commit thread only, except `under_way`, `given_up` and
+    `adopted`."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -23,6 +25,8 @@ class Snapshots:
         self._writer: threading.Thread | None = None
         self.given_up = 0
         """Snapshots that found the disk full."""
+        self.adopted = -1
+        """Beat of the newest snapshot that this process has taken; -1: none."""
 
     @property
     def under_way(self) -> bool:
@@ -34,12 +38,22 @@ class Snapshots:
         """Whether a snapshot is written and waits to be adopted."""
         return self._writer is not None and not self._writer.is_alive()
 
-    def begin(self, beat: int, facts: bytes, arrays: State) -> None:
-        """Start to write a snapshot of `beat`, which was just committed; none is under way."""
-        self._task = self._store.begin_snapshot(beat)
-        self._writer = threading.Thread(
-            target=self._task.write, args=(facts, arrays), name="edged-snapshot", daemon=True
-        )
+    def begin(
+        self, beat: int, facts: bytes, arrays: State, sync: Callable[[], object] = lambda: None
+    ) -> None:
+        """Start to write a snapshot of `beat`, which was just committed; none is under way.  `sync`
+        makes the files durable that it names."""
+        self._task = task = self._store.begin_snapshot(beat)
+
+        def write() -> None:
+            try:
+                sync()
+            except BaseException as problem:
+                task.problem = problem  # a failed snapshot is not adopted
+            else:
+                task.write(facts, arrays)
+
+        self._writer = threading.Thread(target=write, name="edged-snapshot", daemon=True)
         self._writer.start()
 
     def end(self) -> list[PageRef] | None:
@@ -53,10 +67,12 @@ class Snapshots:
         self._writer.join()
         task, self._task, self._writer = self._task, None, None
         try:
-            return self._store.end_snapshot(task)
+            moved = self._store.end_snapshot(task)
         except StoreFull:
             self.given_up += 1
             return None
+        self.adopted = task.beat
+        return moved
 
 
 class SnapshotSchedule:

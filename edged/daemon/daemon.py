@@ -249,7 +249,7 @@ def _build(
     )  # fmt: skip
     if recovered.fresh:
         space.retry(partial(committer.snapshot, recovered.beat, *heart.save()))
-    heart.keep_shelved()
+    heart.delete_unnamed()
     load_kinds()
     parts = Parts(
         settings, clock, started_us, started_wall_us, service, workers, event_loop, store, events,

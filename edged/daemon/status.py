@@ -76,9 +76,9 @@ def status_document(parts: Parts) -> dict[str, Any]:
         },
         "sources": _sources(parts, now_us),
         "store": _store(parts),
-        "drops": {**parts.job_host.counts.drops(), "set_aside": heart.set_aside_rows},
+        "drops": {**parts.job_host.counts.drops(), "set_aside": heart.quarantine.rows},
         "events": parts.events.counts(),
-        "set_aside_rows": heart.set_aside_rows,
+        "set_aside_rows": heart.quarantine.rows,
         "uplink": parts.uplink.status(),
         "energy": None if parts.energy is None else status.status(parts.energy, now_us),
     }

@@ -11,6 +11,8 @@ A stream's signature is its columns, its time column and its weight column: stag
 producers' sequence numbers carry over to any source, lateness and limits.  A part without state (no
 signature facts) is never refused: a filter's condition may change at any time.
 
+An operator with tables may not start empty on a table that the old job has read.
+
 A new sink may not ship pages of a stream that another sink of the old job ships: its sequence
 numbers would begin again at 1, and the centre would take its pages for duplicates.
 """
@@ -59,6 +61,7 @@ def compare(old: JobPlan, new: JobPlan) -> CarryOver:
     for path, part in after.items():
         if path not in before:
             started.append(path)
+            refused += _read_tables(path, part, new, before)
         elif fault := _refusal(path, before[path], part, links):
             refused.append(fault)
         elif _stateless(part) or _stateless(before[path]):
@@ -109,6 +112,17 @@ def _refusal(path: str, old: _Part, new: _Part, links: _Links) -> JobError | Non
         problem = f"its state does not fit: {links.changes(path, old)}"
         return JobError(path, problem, advice)
     return None
+
+
+def _read_tables(
+    path: str, part: _Part, plan: JobPlan, before: Mapping[str, _Part]
+) -> list[JobError]:
+    """Refusals of a new operator whose table the old job has read: its rows do not come again."""
+    if not isinstance(part, OperatorPlan) or not part.table_states():
+        return []
+    known = [name for name in plan.inputs[part.id] if f"tables.{name}" in before]
+    advice = "give the table another id as well, so that it is read again"
+    return [JobError(path, f"is new, and {n} has been read already", advice) for n in known]
 
 
 class _Links:

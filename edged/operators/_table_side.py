@@ -22,7 +22,7 @@ import numpy as np
 
 from edged.data.columns import Batch
 from edged.data.concatenate import concatenate
-from edged.data.flow import Link, State
+from edged.data.flow import BeatContext, Link, State
 from edged.data.gather import take
 from edged.data.hashing import all_valid
 from edged.data.schema import Schema
@@ -30,10 +30,13 @@ from edged.data.scratch import Scratch
 from edged.data.table_terms import INSERT, OWE, REFUSE, UPSERT, TableTerms
 from edged.operators._row_codes import firsts, lasts, project, row_codes, sums
 from edged.operators.base import OperatorPlace
+from edged.platform.disk import DISK_FULL
 from edged.tables.base import TABLES, Matches, TableContext, TableState, Weights
 
 MEMBER = "runs"
 """The table state that operators use."""
+LEVELS = 4
+"""Directories above a state's own that its opening may have made: side, operator, job, `tables`."""
 MERGE_ROWS_MIN, MERGE_ROWS_PER_CHANGE = 1 << 14, 8
 """Rows that a beat may merge: some in any case, more with the rows that it changes or probes."""
 
@@ -79,7 +82,7 @@ class TableSide:
         found = {"rows": self.rows}
         return found if self._by_key is None else {**found, "key": self._by_key}
 
-    def decode(self, batch: Batch, beat: int) -> Changes:
+    def decode(self, batch: Batch, beat: BeatContext) -> Changes:
         """The changes that a beat's rows mean for the state as it is; nothing is applied."""
         rows = project(batch, self.kept)
         if self._link.weight:
@@ -92,13 +95,13 @@ class TableSide:
             return self._upserts(rows)
         return self._inserts(changes, beat) if self._terms.changes == INSERT else changes
 
-    def commit(self, changes: Changes, beat: int) -> Changes:
+    def commit(self, changes: Changes, beat: BeatContext) -> Changes:
         """Apply what `decode` has returned; returns what has changed."""
         if not changes.rows.rows:
             return changes
         changes = self._applied(changes, beat)
         if self._by_key is not None:
-            self._by_key.apply(changes.rows, changes.weights)
+            _apply(self._by_key, changes.rows, changes.weights, beat)
         return changes
 
     def work(self, rows: int) -> None:
@@ -151,7 +154,11 @@ class TableSide:
         context = TableContext(
             place.disk, directory, place.workers, place.memory_bytes, self._terms.compact
         )
-        return TABLES[MEMBER](self.kept, key, context)
+        state = TABLES[MEMBER](self.kept, key, context)
+        for _ in range(LEVELS):
+            directory = directory.rpartition("/")[0]
+            place.disk.sync_directory(directory)
+        return state
 
     def _upserts(self, rows: Batch) -> Changes:
         """The last row of each key, and the rows that they replace taken back."""
@@ -170,7 +177,7 @@ class TableSide:
             return Changes(both, weights)
         return Changes(take(both, changed, self._scratch[2]), weights[changed])
 
-    def _inserts(self, changes: Changes, beat: int) -> Changes:
+    def _inserts(self, changes: Changes, beat: BeatContext) -> Changes:
         """The first row of each key, without those whose key is there."""
         rows, count = changes.rows, changes.rows.rows
         old = self._found(rows)
@@ -192,7 +199,7 @@ class TableSide:
         assert set(names) == set(key)
         return state.probe(project(rows, Schema.of(self.kept.field(n) for n in names)))
 
-    def _weighted(self, rows: Batch, weights: Weights, beat: int) -> Changes:
+    def _weighted(self, rows: Batch, weights: Weights, beat: BeatContext) -> Changes:
         if rows.rows and not weights.all():
             zero = weights == 0
             at = int(np.flatnonzero(zero)[0])
@@ -203,7 +210,7 @@ class TableSide:
             return Changes(rows, weights)
         return self._without_missing(Changes(rows, weights), beat)
 
-    def _without_missing(self, changes: Changes, beat: int) -> Changes:
+    def _without_missing(self, changes: Changes, beat: BeatContext) -> Changes:
         """The changes without deletes of rows that are not there."""
         rows, weights = changes.rows, changes.weights
         codes = row_codes(rows, self.kept.names)
@@ -238,21 +245,22 @@ class TableSide:
         kept = np.flatnonzero(weights)
         return Changes(take(rows, kept, self._scratch[3]), weights[kept])
 
-    def _applied(self, changes: Changes, beat: int) -> Changes:
+    def _applied(self, changes: Changes, beat: BeatContext) -> Changes:
         """Apply the changes to the rows, without those whose sum of weights leaves int32."""
         try:
-            self.rows.apply(changes.rows, changes.weights)
+            _apply(self.rows, changes.rows, changes.weights, beat)
         except OverflowError:
             return self._split(changes, beat)
         return changes
 
-    def _split(self, changes: Changes, beat: int) -> Changes:
+    def _split(self, changes: Changes, beat: BeatContext) -> Changes:
         accepted = np.zeros(changes.rows.rows, np.bool_)
         waiting = [(0, changes.rows.rows)]
         while waiting:
             start, stop = waiting.pop()
             try:
-                self.rows.apply(changes.rows.slice(start, stop), changes.weights[start:stop])
+                part = changes.rows.slice(start, stop)
+                _apply(self.rows, part, changes.weights[start:stop], beat)
                 accepted[start:stop] = True
             except OverflowError:
                 if stop - start == 1:
@@ -263,11 +271,22 @@ class TableSide:
         kept = np.flatnonzero(accepted)
         return Changes(take(changes.rows, kept, Scratch()), changes.weights[kept])
 
-    def _refuse(self, count: int, rows: Batch, at: int, beat: int, why: str) -> None:
+    def _refuse(self, count: int, rows: Batch, at: int, beat: BeatContext, why: str) -> None:
         self.refused += count
         if self._terms.missing == REFUSE:
             (values,) = rows.slice(at, at + 1).to_arrow().to_pylist()
-            self.refused_at = f"beat {beat}, {values}: {why}"
+            self.refused_at = f"beat {beat.number}, {values}: {why}"
+
+
+def _apply(state: TableState, rows: Batch, weights: Weights, beat: BeatContext) -> None:
+    """Apply changes to a state; where its disk is full, wait for room."""
+    while True:
+        try:
+            return state.apply(rows, weights)
+        except OSError as problem:
+            if problem.errno not in DISK_FULL or beat.await_room is None:
+                raise
+            beat.await_room(problem)
 
 
 def two_states(terms: TableTerms, on: Sequence[str]) -> bool:

@@ -165,7 +165,7 @@ class Enrich(Operator):
         """Apply the table's changes, then match the stream's rows."""
         stream, changes = inputs
         if changes.batch.rows:
-            self._side.commit(self._side.decode(changes.batch, beat.number), beat.number)
+            self._side.commit(self._side.decode(changes.batch, beat), beat)
         batch = empty_batch(self._plan.output.schema)
         if stream.batch.rows:
             batch = self._match(beat, stream.batch)

@@ -213,17 +213,17 @@ class TableJoin(Operator):
     def _changes(self, beat: BeatContext, inputs: Sequence[Flow]) -> list[Batch]:
         left, right = self._sides
         parts = []
-        changed = left.commit(left.decode(inputs[0].batch, beat.number), beat.number)
+        changed = left.commit(left.decode(inputs[0].batch, beat), beat)
         if changed.rows.rows:
             parts += self._left_changes(changed)
-        changed = right.decode(inputs[1].batch, beat.number)
+        changed = right.decode(inputs[1].batch, beat)
         if not changed.rows.rows:
             return parts
         keys = had = None
         if self._plan.how != INNER:
             keys = self._distinct_keys(changed.rows)
             had = _have_match(right.rows.probe(keys), keys.rows)
-        changed = right.commit(changed, beat.number)
+        changed = right.commit(changed, beat)
         if self._plan.how in (INNER, LEFT):
             parts.append(self._right_changes(changed))
         if keys is not None and had is not None:

@@ -79,7 +79,7 @@ class Store:
         self._path, self._disk, self.bytes_max = path, disk, bytes_max
         self._segment_bytes = segment_bytes
         self._lock: File | None = None
-        self._failed = ""
+        self._failed, self.tables_bytes = "", 0  # the bytes of the tables' files, by the heart
         self._start_at: StartingPoint | None = None
         self._replay: list[Linked] = []
         self._salvage = Salvage(disk, path)
@@ -455,8 +455,7 @@ class Store:
         return held if self.bytes_max is None else min(held, self.bytes_max)
 
     def is_crowded(self, size: int, capacity: int) -> bool:
-        """Whether the second of two records of `size` bytes, and a snapshot, may find no room in
-        `capacity`."""
+        """Whether the second of two records of this size and a snapshot may exceed `capacity`."""
         more = 2 * max(self._segment_bytes, 2 * ALIGN + size) + self._snapshots.next_bytes
         return self.bytes_used + more > capacity
 
@@ -477,8 +476,9 @@ class Store:
 
     @property
     def bytes_used(self) -> int:
-        """Bytes on disk: log with preallocated space, spool, snapshots and shelf."""
-        return self._log.bytes + self._spool.bytes + self._snapshots.bytes + self._shelf.bytes
+        """Bytes on disk: log with preallocated space, spool, snapshots, shelf and tables."""
+        parts = (self._log, self._spool, self._snapshots, self._shelf)
+        return sum(part.bytes for part in parts) + self.tables_bytes
 
     def _write_acks(self) -> None:
         with self._acks_lock:

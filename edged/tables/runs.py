@@ -55,7 +55,7 @@ class Runs(TableState):
         """Files first, then runs in memory; the oldest first."""
         self._merge: RunMerge | None = None
         self._ended = False
-        self._next = 0
+        self._next = 1 + max([-1, *map(number_of, context.disk.listdir(context.directory))])
         self._unsynced: set[str] = set()
         self._named: set[str] = set()
         self._scratch = Scratch()

@@ -354,7 +354,7 @@ def poison_until_set_aside(path):
         if producer.acked:
             producer.send(batch([8, 9]))
             producer.flush()
-            assert loop.heart.set_aside_rows == 2
+            assert loop.heart.quarantine.rows == 2
             assert loop.job.streams["r"].rows == 2
             assert quarantined(path) == sent
             shutil.copytree(path, f"{path}-killed")

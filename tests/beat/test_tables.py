@@ -1,0 +1,240 @@
+"""Tables in beats: streams wait for them, replays give the same pages, and files come and go."""
+
+import random
+import shutil
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from edged.beat.recover import recover
+from edged.beat.table_files import TableFiles
+from edged.data.workers import Workers
+from edged.errors import JobError, StoreCorrupt
+from edged.job.plan import parse_job
+from edged.job.state_carryover import compare
+from edged.sinks.base import SinkContext
+from edged.store import Store
+from tests.beat.support import T0, HandClock, Live, changed
+
+DEVICES = {"device": "string", "site": "string?", "change": "int32"}
+JOB = {
+    "name": "plant",
+    "promises": {"memory": "1MiB"},
+    "streams": {
+        "r": {
+            "source": {"type": "tcp", "listen": "127.0.0.1:0"},
+            "columns": {"device": "string", "time": "timestamp", "raw": "float64"},
+            "time": "time",
+            "late": "process",
+        }
+    },
+    "tables": {
+        "devices": {
+            "source": {"type": "tcp", "listen": "127.0.0.1:0"},
+            "columns": DEVICES,
+            "changes": "weight:change",
+            "missing": "count",
+        },
+        "sites": {
+            "source": {"type": "tcp", "listen": "127.0.0.1:0"},
+            "columns": {"site": "string", "town": "string"},
+            "key": ["site"],
+            "changes": "upsert",
+        },
+    },
+    "operators": {
+        "located": {"type": "enrich", "input": "r", "table": "devices", "on": ["device"],
+                    "how": "left", "wait": False},
+        "towns": {"type": "table_join", "left": "devices", "right": "sites", "on": ["site"],
+                  "how": "left"},
+    },
+    "sinks": {
+        "rows": {"type": "pages", "input": "located", "partitions": 2, "partition_by": ["device"],
+                 "page": "4KiB"},
+        "changes": {"type": "pages", "input": "towns", "partitions": 1, "page": "4KiB"},
+    },
+}  # fmt: skip
+WAITING = changed(JOB, operators={"located": {**JOB["operators"]["located"], "wait": True}})
+WAITING = changed(WAITING, sinks={"rows": JOB["sinks"]["rows"]})
+
+
+def context_of(live, path):
+    return SinkContext("device", 7, "/nonexistent", live.workers, tables=str(path / "tables"))
+
+
+class Tables(Live):
+    """A live job whose tables' files are in its store."""
+
+    def __init__(self, document, path, **options):
+        super().__init__(document, None, **options)
+        self.path = path
+        self.store = Store.open(path, segment_bytes=1 << 18)
+        self.context = context_of(self, path)
+        self.job = type(self.job)(self.plan, self.context)
+        self.files = TableFiles(str(path / "tables"))
+        self.snapshot()
+
+    def snapshot(self):
+        """A snapshot, with its files durable before it, and others deleted after it."""
+        self.files.follow([self.job])
+        facts, arrays = self.save()
+        self.files.note(self.beats, {**arrays})
+        self.files.sync()
+        self.store.snapshot(self.beats, facts, arrays)
+        self.files.collect(self.beats)
+
+    def reopen(self):
+        """A process that was killed starts again."""
+        self.store.close()
+        self.store = Store.open(self.path, segment_bytes=1 << 18)
+        found = recover(self.store, [self.plan], self.context, HandClock())
+        assert found.fresh, "a start with tables takes a snapshot, so that orphans go"
+        self.job, self.pages = found.jobs[0], []
+        self.files = TableFiles(str(self.path / "tables"))
+        self.snapshot()
+
+
+def some_beat(live, n, seed, size=120):
+    """A beat over random rows; more than the tables' memory, so that they have files."""
+    rng = random.Random(1000 * seed + n)
+    names = [f"d{i}" for i in range(400)]
+    live.send(
+        "devices",
+        [
+            (rng.choice(names), rng.choice([None, "n", "s"]), rng.choice([1, 1, 2, -1]))
+            for _ in range(size)
+        ],
+    )
+    live.send("sites", [(rng.choice("nse"), rng.choice(["oslo", "bern"])) for _ in range(3)])
+    live.send("r", [(rng.choice(names), T0 + n, rng.random()) for _ in range(size // 4)])
+    live.beat(flush=n % 3 == 0)
+
+
+def test_a_stream_waits_until_its_tables_first_rows_are_there():
+    with Live(WAITING) as live:
+        live.send("devices", [("a", "n", 1)])
+        live.send("r", [("a", T0, 1.0)])
+        facts = live.beat()
+        assert facts.streams["r"].take_rows == 0
+        assert facts.streams["devices"].take_rows == 1
+        assert live.job.streams["r"].aligned
+        assert not live.job.cut
+        assert live.job.table_waits.waits_for("r", live.job.streams) == ["devices"]
+        live.end("devices")
+        live.beat()
+        assert live.job.cut, "the rows that waited are due"
+        assert live.beat(flush=True).streams["r"].take_rows == 1
+        assert [row[0] for row in live.rows("rows")] == ["a"]
+        assert not live.job.streams["r"].aligned
+        live.send("devices", [("a", "n", -1)], "later")  # the table opens again
+        live.send("r", [("a", T0 + 1, 1.0)])
+        assert live.beat().streams["r"].take_rows == 1
+
+
+def test_a_stream_that_drains_waits_for_no_table():
+    with Live(WAITING) as live:
+        live.send("r", [("a", T0, 1.0)])
+        live.beat()
+        assert live.job.staged() == 1
+        live.job.draining = True
+        assert live.beat().streams["r"].take_rows == 1
+
+
+def test_a_stream_does_not_wait_where_the_document_says_so():
+    with Live(JOB) as live:
+        live.send("r", [("a", T0, 1.0)])
+        assert live.beat().streams["r"].take_rows == 1
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_run_that_is_killed_gives_the_pages_of_one_that_was_not(tmp_path, seed):
+    """Kills after several beats, with snapshots between; workers differ."""
+    with Tables(JOB, tmp_path / "whole") as whole:
+        for n in range(1, 31):
+            some_beat(whole, n, seed)
+        expected = [(page.key, bytes(page.data)) for page in whole.all_pages()]
+        assert list((tmp_path / "whole" / "tables").rglob("*.run")), "the state has files"
+    got = []
+    with Tables(JOB, tmp_path / "cut", workers=2) as live:
+        for first, last in pairwise((1, 7, 8, 20, 31)):
+            for n in range(first, last):
+                some_beat(live, n, seed)
+                if n % 5 == 0:
+                    live.snapshot()
+            got += [(page.key, bytes(page.data)) for page in live.all_pages()]
+            live.reopen()
+    assert got == expected
+
+
+def test_files_that_no_snapshot_names_are_deleted(tmp_path):
+    with Tables(JOB, tmp_path / "store") as live:
+        for n in range(1, 26):
+            some_beat(live, n, 0)
+            if n % 3 == 0:
+                live.snapshot()
+        for _ in range(2):
+            live.snapshot()
+        tables = tmp_path / "store" / "tables"
+        named = {str(p) for p in tables.rglob("*.run")}
+        held = sum(o.disk_bytes() for o in live.job.operators.values())
+        assert sum(Path(p).stat().st_size for p in named) == held > 0
+        orphan = tables / "plant" / "located" / "rows" / "0000000000000999.run"
+        orphan.write_bytes(b"x")
+        gone = tables / "plant" / "gone" / "rows"
+        gone.mkdir(parents=True)
+        (gone / "0000000000000001.run").write_bytes(b"x")
+        live.reopen()
+        assert {str(p) for p in tables.rglob("*.run")} == named
+
+
+def test_a_damaged_file_is_named_with_what_it_takes_along(tmp_path):
+    with Tables(JOB, tmp_path / "store") as live:
+        for n in range(1, 26):
+            some_beat(live, n, 0)
+        live.snapshot()
+        live.store.close()
+        file = next((tmp_path / "store" / "tables").rglob("*.run"))
+        data = bytearray(file.read_bytes())
+        data[len(data) // 2] ^= 1
+        file.write_bytes(data)
+        live.store = Store.open(live.path, segment_bytes=1 << 18)
+        with pytest.raises(StoreCorrupt, match=file.name):
+            recover(live.store, [live.plan], live.context, HandClock())
+
+
+def test_a_state_file_of_an_earlier_job_of_the_name_is_not_overwritten(tmp_path):
+    with Tables(JOB, tmp_path / "store") as live:
+        for n in range(1, 26):
+            some_beat(live, n, 0)
+        live.snapshot()
+        files = {p: p.read_bytes() for p in (tmp_path / "store" / "tables").rglob("*.run")}
+        assert files
+        live.job = type(live.job)(live.plan, live.context)
+        for n in range(1, 26):
+            some_beat(live, n, 1)
+        assert {p: p.read_bytes() for p in files} == files
+
+
+def test_a_new_operator_may_not_start_on_a_table_that_was_read():
+    operators = {**JOB["operators"], "again": JOB["operators"]["located"]}
+    old, new = parse_job(JOB), parse_job(changed(JOB, operators=operators))
+    with pytest.raises(JobError, match=r"operators\.again: is new, and devices has been read"):
+        compare(old, new).check()
+
+
+def test_every_prefix_of_the_log_replays(tmp_path):
+    with Tables(JOB, tmp_path / "store") as live:
+        for n in range(1, 13):
+            some_beat(live, n, 3)
+            if n == 6:
+                live.snapshot()
+            shutil.copytree(tmp_path / "store", tmp_path / f"after-{n}")
+    for n in range(1, 13):
+        path, workers = tmp_path / f"after-{n}", Workers(1 + n % 2)
+        with Store.open(path, segment_bytes=1 << 18) as store:
+            tables = str(path / "tables")
+            context = SinkContext("device", 7, "/nonexistent", workers, tables=tables)
+            found = recover(store, [live.plan], context, HandClock())
+        assert found.beat == n
+        workers.close()
