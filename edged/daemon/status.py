@@ -165,7 +165,10 @@ def _job(job: JobRuntime, parts: Parts) -> dict[str, Any]:
         "problem": job.problem,
         "promises": job.footprint.promises,
         "streams": {
-            name: _stream(s, shown("streams", name, stream_counters(s)), parts)
+            name: {
+                **_stream(s, shown("streams", name, stream_counters(s)), parts),
+                **_population(job, name),
+            }
             for name, s in job.streams.items()
         },
         "operators": {
@@ -212,7 +215,8 @@ def _stream(s: StreamRuntime, counted: dict[str, Any], parts: Parts) -> dict[str
     watermark_us = s.time.watermark_us
     known = WATERMARK_MIN_US < watermark_us < WATERMARK_MAX_US
     ended = watermark_us == WATERMARK_MAX_US
-    read = not (ended or s.staging.held or parts.committer.gate.full)
+    held = s.staging.held or parts.committer.gate.full
+    read = not (ended or held or s.plan.table is not None)
     return {
         "rows": counted["rows"],
         "staged": s.staging.rows,
@@ -225,6 +229,13 @@ def _stream(s: StreamRuntime, counted: dict[str, Any], parts: Parts) -> dict[str
         "silent_after_us": s.silence.limit_us() if read else None,
         "ended": ended,
     }
+
+
+def _population(job: JobRuntime, name: str) -> dict[str, Any]:
+    """Of a table, whether its first rows are there; of a stream that waits for some, which."""
+    s, tables = job.streams[name], job.table_waits.waits_for(name, job.streams)
+    found: dict[str, Any] = {} if s.plan.table is None else {"populated": s.populated}
+    return {**found, "waits_for": ", ".join(tables)} if tables else found
 
 
 def _placement(job: JobRuntime, name: str) -> dict[str, Any]:
