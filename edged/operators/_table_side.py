@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import PurePath
 
 import numpy as np
 
@@ -35,8 +36,9 @@ from edged.tables.base import TABLES, Matches, TableContext, TableState, Weights
 
 MEMBER = "runs"
 """The table state that operators use."""
-LEVELS = 4
-"""Directories above a state's own that its opening may have made: side, operator, job, `tables`."""
+LEVELS = 5
+"""Directories above a state's own whose entries its opening may have made: side, operator, job,
+`tables`, and the store."""
 MERGE_ROWS_MIN, MERGE_ROWS_PER_CHANGE = 1 << 14, 8
 """Rows that a beat may merge: some in any case, more with the rows that it changes or probes."""
 
@@ -155,9 +157,8 @@ class TableSide:
             place.disk, directory, place.workers, place.memory_bytes, self._terms.compact
         )
         state = TABLES[MEMBER](self.kept, key, context)
-        for _ in range(LEVELS):
-            directory = directory.rpartition("/")[0]
-            place.disk.sync_directory(directory)
+        for above in [str(path) for path in PurePath(directory).parents[:LEVELS]]:
+            place.disk.sync_directory(above)
         return state
 
     def _upserts(self, rows: Batch) -> Changes:
