@@ -2,6 +2,7 @@
 
 import random
 import shutil
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 
@@ -16,6 +17,8 @@ from edged.job.state_carryover import compare
 from edged.sinks.base import SinkContext
 from edged.store import Store
 from tests.beat.support import T0, HandClock, Live, changed
+from tests.store.simdisk import PowerCut, SimDisk
+from tests.whole import count
 
 DEVICES = {"device": "string", "site": "string?", "change": "int32"}
 JOB = {
@@ -59,21 +62,23 @@ WAITING = changed(JOB, operators={"located": {**JOB["operators"]["located"], "wa
 WAITING = changed(WAITING, sinks={"rows": JOB["sinks"]["rows"]})
 
 
-def context_of(live, path):
-    return SinkContext("device", 7, "/nonexistent", live.workers, tables=str(path / "tables"))
-
-
 class Tables(Live):
     """A live job whose tables' files are in its store."""
 
-    def __init__(self, document, path, **options):
+    def __init__(self, document, path, disk=None, **options):
         super().__init__(document, None, **options)
-        self.path = path
-        self.store = Store.open(path, segment_bytes=1 << 18)
-        self.context = context_of(self, path)
+        self.path, self.disk = path, disk
+        self._open()
         self.job = type(self.job)(self.plan, self.context)
-        self.files = TableFiles(str(path / "tables"))
         self.snapshot()
+
+    def _open(self):
+        self.store = Store.open(self.path, self.disk, segment_bytes=1 << 18)
+        tables = str(self.path / "tables")
+        self.files = TableFiles(tables, self.disk)
+        self.context = SinkContext(
+            "device", 7, "/nonexistent", self.workers, tables=tables, disk=self.disk
+        )
 
     def snapshot(self):
         """A snapshot, with its files durable before it, and others deleted after it."""
@@ -86,12 +91,12 @@ class Tables(Live):
 
     def reopen(self):
         """A process that was killed starts again."""
-        self.store.close()
-        self.store = Store.open(self.path, segment_bytes=1 << 18)
+        with suppress(PowerCut):
+            self.store.close()
+        self._open()
         found = recover(self.store, [self.plan], self.context, HandClock())
         assert found.fresh, "a start with tables takes a snapshot, so that orphans go"
-        self.job, self.pages = found.jobs[0], []
-        self.files = TableFiles(str(self.path / "tables"))
+        self.job, self.pages, self.beats = found.jobs[0], [], found.beat
         self.snapshot()
 
 
@@ -183,6 +188,38 @@ def test_a_run_that_is_killed_gives_the_pages_of_one_that_was_not(tmp_path, seed
     assert got == expected
 
 
+@pytest.mark.parametrize("seed", range(count(4, 60)))
+def test_power_cuts_at_any_write_lose_nothing_that_was_committed(seed):
+    rng = random.Random(seed)
+    with Tables(JOB, Path("/store"), SimDisk()) as whole:
+        for n in range(1, 19):
+            some_beat(whole, n, seed, 60)
+        expected = {page.key: bytes(page.data) for page in whole.all_pages()}
+        written = whole.disk.operations
+    got, cuts = {}, 0
+    with Tables(JOB, Path("/cut"), SimDisk()) as live:
+        n = 1
+        while n < 19:
+            if cuts < 5:
+                live.disk.cut_at = live.disk.operations + rng.randrange(1, written // 3)
+            try:
+                while n < 19:
+                    some_beat(live, n, seed, 60)
+                    got |= {page.key: bytes(page.data) for page in live.all_pages()}
+                    n += 1
+                    if n % 3 == 0:
+                        live.snapshot()
+            except PowerCut:
+                cuts += 1
+                live.disk = live.disk.after_power_cut(rng)
+                live.reopen()
+                n = live.beats + 1
+        stored = {ref.key for ref in live.store.pending()}
+    assert cuts
+    assert stored == expected.keys(), "nothing was acknowledged, so everything is still there"
+    assert {key: expected[key] for key in got} == got
+
+
 def test_files_that_no_snapshot_names_are_deleted(tmp_path):
     with Tables(JOB, tmp_path / "store") as live:
         for n in range(1, 26):
@@ -214,7 +251,7 @@ def test_a_damaged_file_is_named_with_what_it_takes_along(tmp_path):
         data = bytearray(file.read_bytes())
         data[len(data) // 2] ^= 1
         file.write_bytes(data)
-        live.store = Store.open(live.path, segment_bytes=1 << 18)
+        live._open()
         with pytest.raises(StoreCorrupt, match=file.name):
             recover(live.store, [live.plan], live.context, HandClock())
 
