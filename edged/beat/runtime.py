@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from edged.beat.deferrals import Deferrals
 from edged.beat.open_page_limit import seal_early
+from edged.beat.operator_place import operator_place
 from edged.beat.record import JobFacts, StreamFacts, input_count, read_inputs
 from edged.beat.saved_arrays import arrays_under, put_arrays
 from edged.beat.stream_alignment import (
@@ -35,14 +36,10 @@ from edged.job.changes import DRAINING, PAUSED, RUNNING, JobMetadata
 from edged.job.footprint import footprint_of
 from edged.job.open_pages import open_page_shares
 from edged.job.plan import JobPlan
-from edged.operators.base import Operator, OperatorPlace, Placed
+from edged.operators.base import Operator, Placed
 from edged.pages.sealed import PageKey, SealedPage
 from edged.placement.placement import KernelProfile, Placer
-from edged.platform.disk import SystemDisk
 from edged.sinks.base import Flush, Sink, SinkContext
-
-TABLES_SHARE = 8
-"""Part of a job's memory, 1 in TABLES_SHARE, that the states of its tables take together."""
 
 
 class JobRuntime:
@@ -386,18 +383,9 @@ class JobRuntime:
     def _new_operators(self, context: SinkContext) -> dict[str, Operator]:
         built = {name: self.plan.operators[name].build(context.workers) for name in self.plan.order}
         for name, operator in built.items():
-            operator.place(self._place(context, name))
+            operator.place(operator_place(self.plan, context, name))
         self._deferrals = Deferrals(built, self.plan.promises.memory_bytes)
         return built
-
-    def _place(self, context: SinkContext, id: str) -> OperatorPlace:
-        name, promises = self.plan.name, self.plan.promises
-        tables = sum(p.table_states() for p in self.plan.operators.values())
-        root = context.tables or f"{context.directory}/tables"
-        return OperatorPlace(
-            context.disk or SystemDisk(), f"{root}/{name}/{id}", context.workers,
-            promises.memory_bytes // TABLES_SHARE // max(1, tables),
-        )  # fmt: skip
 
     def _reopen(self) -> dict[str, int]:
         """Open ended streams again that have new rows; returns their watermarks.

@@ -1,0 +1,23 @@
+"""Where an operator's state files lie, and how much memory each of its tables may take."""
+
+from __future__ import annotations
+
+from edged.job.plan import JobPlan
+from edged.operators.base import OperatorPlace
+from edged.platform.disk import SystemDisk
+from edged.sinks.base import SinkContext
+
+TABLES_SHARE = 8
+"""Part of a job's memory, 1 in TABLES_SHARE, that the states of its tables take together."""
+
+
+def operator_place(plan: JobPlan, context: SinkContext, id: str) -> OperatorPlace:
+    """The place of an operator of the job."""
+    tables = sum(p.table_states() for p in plan.operators.values())
+    root = context.tables or f"{context.directory}/tables"
+    return OperatorPlace(
+        context.disk or SystemDisk(),
+        f"{root}/{plan.name}/{id}",
+        context.workers,
+        plan.promises.memory_bytes // TABLES_SHARE // max(1, tables),
+    )
