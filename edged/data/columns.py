@@ -75,13 +75,7 @@ class Batch:
 
         Kernels over any schema take this table; keep the batch alive while they run.
         """
-        table = np.zeros((len(self.columns), len(COLUMN)), np.int64)
-        for i, (f, c) in enumerate(zip(self.schema.fields, self.columns, strict=True)):
-            table[i, COLUMN.width] = f.dtype.width
-            table[i, COLUMN.values] = address(c.values)
-            table[i, COLUMN.valid] = 0 if c.valid is None else address(c.valid)
-            table[i, COLUMN.offsets] = 0 if c.offsets is None else address(c.offsets)
-        return table
+        return column_table(self.schema, self.columns)
 
     def to_arrow(self) -> pa.RecordBatch:
         """A copy as an Arrow record batch under `schema.to_arrow()`."""
@@ -110,6 +104,17 @@ class Batch:
                 raise ValueError(f"column {f.name} holds nulls but is not nullable")
             columns.append(_from_arrow(array, f.dtype.variable, f.nullable, f.dtype.numpy))
         return cls(schema, batch.num_rows, tuple(columns))
+
+
+def column_table(schema: Schema, columns: tuple[Column, ...]) -> npt.NDArray[np.int64]:
+    """The table of columns (`kernels.cpu.columns`): a row for each column."""
+    table = np.zeros((len(columns), len(COLUMN)), np.int64)
+    for i, (f, c) in enumerate(zip(schema.fields, columns, strict=True)):
+        table[i, COLUMN.width] = f.dtype.width
+        table[i, COLUMN.values] = address(c.values)
+        table[i, COLUMN.valid] = 0 if c.valid is None else address(c.valid)
+        table[i, COLUMN.offsets] = 0 if c.offsets is None else address(c.offsets)
+    return table
 
 
 def address(array: Array) -> int:

@@ -5,6 +5,7 @@ Filter, window, pages, the late-row split and the join's output use it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -32,20 +33,32 @@ def take(
     The new batch lives in `scratch` under `name` and is valid until the next `take` with the same
     scratch and name.  With `workers`, large gathers are split among them.
     """
+    columns = take_columns(batch.columns, rows, scratch, name, workers)
+    return Batch(batch.schema, rows.size, columns)
+
+
+def take_columns(
+    columns: Sequence[Column],
+    rows: _Int64s,
+    scratch: Scratch,
+    name: str = "",
+    workers: Workers | None = None,
+) -> tuple[Column, ...]:
+    """As `take`, of columns."""
     if not (rows.flags.c_contiguous and rows.flags.writeable and rows.dtype == np.int64):
         rows = np.array(rows, np.int64)
     bounds = _bounds(rows.size, workers)
     parts: _Parts = []
     rows_at = address(rows)
-    columns = tuple(
+    taken = tuple(
         [
             _take_column(c, rows, rows_at, bounds, scratch, f"{name}.{i}", parts)
-            for i, c in enumerate(batch.columns)
+            for i, c in enumerate(columns)
         ]
     )
     if parts:
         _gather(parts, workers if len(bounds) > 1 else None)
-    return Batch(batch.schema, rows.size, columns)
+    return taken
 
 
 def take_fixed(source: Array, rows: _Int64s, target: Array) -> None:

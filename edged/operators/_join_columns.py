@@ -15,7 +15,8 @@ import numpy.typing as npt
 
 from edged.data.columns import Batch, Column
 from edged.data.flow import Link
-from edged.data.gather import take
+from edged.data.gather import take, take_columns
+from edged.data.picked import Picked
 from edged.data.schema import Field, Schema
 from edged.data.scratch import Scratch
 from edged.data.workers import Workers
@@ -153,15 +154,21 @@ def _weighs(column: Output, inputs: tuple[Link, Link]) -> bool:
 
 
 def multiply(
-    pairs: Batch, weight: str, right: Column, scratch: Scratch, workers: Workers | None
+    picked: Picked,
+    weight: str,
+    right: tuple[Column, npt.NDArray[np.int64]],
+    scratch: Scratch,
+    workers: Workers | None,
 ) -> Batch:
-    """The pairs, each with the product of its left weight, in the column `weight`, and its right.
+    """The pairs, each with the product of its left weight, in the column `weight`, and its right,
+    given as a column and the number of each pair's row in it.
 
     Pairs whose product is beyond WEIGHT_MAX are left out.
     """
-    at = pairs.schema.index(weight)
+    pairs, at = picked.batch(scratch, workers), picked.schema.index(weight)
+    (other,) = take_columns([right[0]], right[1], scratch, "right", workers)
     product: npt.NDArray[np.int64] = scratch.get("product", pairs.rows, np.int64)
-    np.multiply(pairs.columns[at].values, right.values, out=product, dtype=np.int64)
+    np.multiply(pairs.columns[at].values, other.values, out=product, dtype=np.int64)
     narrow = scratch.get("weight", pairs.rows, np.int32)
     np.copyto(narrow, product, casting="unsafe")
     columns = (*pairs.columns[:at], Column(narrow), *pairs.columns[at + 1 :])

@@ -49,6 +49,7 @@ from edged.data.columns import Batch, Column, address, empty_batch
 from edged.data.flow import WATERMARK_MAX_US, WATERMARK_MIN_US, BeatContext, Flow, Link, State
 from edged.data.gather import take
 from edged.data.hashing import exact_bits, key_code
+from edged.data.picked import Picked, PickedFlow
 from edged.data.schema import Schema
 from edged.data.scratch import Scratch
 from edged.data.workers import Workers
@@ -232,6 +233,7 @@ class IntervalJoin(Placed, Deferring):
         self._places = [
             [plan.kept(i).index(name) for name in self._sources[i].names] for i in (0, 1)
         ]
+        self._wanted = [(c.side, self._sources[c.side].index(c.source)) for c in plan.columns]
         self._watermarks = (WATERMARK_MIN_US, WATERMARK_MIN_US)
         self._arrived = [0, 0]
         self._matches = self._rows = self._deferred = self._overflowed = 0
@@ -293,11 +295,10 @@ class IntervalJoin(Placed, Deferring):
         many = rows >= JOIN_PARALLEL_ROWS or self._join.deals
         workers = beat.workers if many else None
         pairs = self._join.join(*records, self._beat_facts(*self._watermarks), workers)
-        output = self._materialise(pairs, workers)
+        flow = self._output(pairs, workers)
         for i, side in enumerate(self._sides):
             side.store.start = self._join.oldest(i, side.base, side.store.stop)
-        self._matches += output.rows
-        return Flow(output, self._watermark(*self._watermarks))
+        return flow
 
     def _window(self, side: int) -> tuple[Hashes, Int64s]:
         """The hashes and the times of the rows that a side's window holds."""
@@ -370,23 +371,21 @@ class IntervalJoin(Placed, Deferring):
                 keys[k, offsets] = 0 if column.offsets is None else address(column.offsets)
         return keys
 
-    def _materialise(
-        self, pairs: Sequence[npt.NDArray[np.int64]], workers: Workers | None
-    ) -> Batch:
-        """The output columns of the pairs (left rows, right rows)."""
-        taken: list[Batch] = []
-        for i, side in enumerate(self._sides):
-            columns = side.store.columns(self._places[i])
-            source = Batch(self._sources[i], side.store.stop, columns)
-            taken.append(take(source, pairs[i], self._scratch, SIDES[i], workers))
-        output = tuple(taken[c.side][c.source] for c in self._plan.columns)
-        found = Batch(self._plan.output.schema, pairs[0].size, output)
-        if not self._plan.multiplies:
-            return found
-        right = taken[1][self._plan.inputs[1].weight]
-        weighed = multiply(found, self._plan.output.weight, right, self._scratch, workers)
-        self._overflowed += found.rows - weighed.rows
-        return weighed
+    def _output(self, pairs: Sequence[Int64s], workers: Workers | None) -> Flow:
+        """The output rows of the pairs (left rows, right rows)."""
+        plan, watermark_us = self._plan, self._watermark(*self._watermarks)
+        columns = [self._sides[i].store.columns(self._places[i]) for i in (0, 1)]
+        found = tuple([columns[side][i] for side, i in self._wanted])
+        picks = tuple([pairs[side] for side, _ in self._wanted])
+        picked = Picked(plan.output.schema, pairs[0].size, found, picks)
+        if not plan.multiplies:
+            self._matches += picked.rows
+            return PickedFlow(picked, watermark_us, self._scratch, workers)
+        right = columns[1][self._sources[1].index(plan.inputs[1].weight)], pairs[1]
+        weighed = multiply(picked, plan.output.weight, right, self._scratch, workers)
+        self._overflowed += picked.rows - weighed.rows
+        self._matches += weighed.rows
+        return Flow(weighed, watermark_us)
 
     def save(self, scratch: Scratch) -> State:
         """Per side its live rows in arrival order: `<side>.hash` (uint64: partition on top, tag

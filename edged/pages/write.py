@@ -34,6 +34,7 @@ import numpy.typing as npt
 from edged.data.columns import Batch, address
 from edged.data.flow import BeatContext, State
 from edged.data.hashing import hash_columns
+from edged.data.picked import Picked
 from edged.data.schema import Schema
 from edged.data.scratch import Scratch
 from edged.data.workers import PARALLEL_ROWS, Workers
@@ -134,7 +135,7 @@ class PageWriter:
         self._full: list[WrittenPage] = []
 
     def write(
-        self, beat: BeatContext, batch: Batch, weights: npt.NDArray[np.int32] | None = None
+        self, beat: BeatContext, batch: Batch | Picked, weights: npt.NDArray[np.int32] | None = None
     ) -> None:
         """Copy the rows of `batch` into the open pages; `seal` returns those that became full.
 
@@ -270,7 +271,7 @@ class PageWriter:
         return last
 
     def _prepare(
-        self, batch: Batch, weights: npt.NDArray[np.int32] | None, workers: Workers
+        self, batch: Batch | Picked, weights: npt.NDArray[np.int32] | None, workers: Workers
     ) -> _Rows:
         """Compute every row's partition, and prepare the arguments of the kernels."""
         stream, scratch = self.stream, self._scratch
@@ -281,11 +282,13 @@ class PageWriter:
             shape = shape.copy()
             shape[SHAPE.weights] = address(weights)
             if self._dense:
-                columns = np.vstack((columns, np.array([[4, address(weights), 0, 0]], np.int64)))
+                columns = np.vstack((columns, np.array([[4, address(weights), 0, 0, 0]], np.int64)))
         hashes, order = _NO_HASHES, _NO_ROWS
         edges: npt.NDArray[np.int64] = np.zeros(stream.partitions + 1, np.int64)
-        if stream.partition_by and (stream.partitions > 1 or not self._dense):
-            hashes = hash_columns(batch, stream.partition_by, scratch, workers=workers)
+        by = stream.partition_by
+        if by and (stream.partitions > 1 or not self._dense):
+            keys = batch if isinstance(batch, Batch) else batch.batch(scratch, workers, by)
+            hashes = hash_columns(keys, by, scratch, workers=workers)
         if hashes.size and stream.partitions > 1:
             order = scratch.get("order", batch.rows, np.int64)
             kernels.partition_rows(hashes, stream.partitions, edges, order)

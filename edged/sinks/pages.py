@@ -21,7 +21,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from edged.data.columns import Batch
 from edged.data.flow import BeatContext, Flow, Link, State
+from edged.data.picked import Picked, PickedFlow
 from edged.data.schema import Schema
 from edged.documents import reader as doc
 from edged.documents.faults import FaultCollector
@@ -42,6 +44,9 @@ from edged.pages.write import PageStream, PageWriter, WrittenPage, stride_bytes
 from edged.sinks.base import Flush, OpenBytes, Sink, SinkContext, SinkPlan, sink
 
 PARTITIONS_MAX = 4096
+PICKED_ROWS_MAX = 8192
+"""More picked rows are copied first: their copy is read in the order of partitions from the cache,
+the windows that they come from are not."""
 
 
 class PagesSink(Sink):
@@ -54,8 +59,13 @@ class PagesSink(Sink):
         self._writer = PageWriter(stream)
 
     def write(self, beat: BeatContext, flow: Flow) -> None:
-        """Copy the rows into the open pages."""
-        self._writer.write(beat, flow.batch)
+        """Copy the rows into the open pages, few straight from where a join has picked them."""
+        rows: Batch | Picked
+        if isinstance(flow, PickedFlow) and not flow.copied and flow.picked.rows <= PICKED_ROWS_MAX:
+            rows = flow.picked
+        else:
+            rows = flow.batch
+        self._writer.write(beat, rows)
 
     def seal(self, beat: BeatContext, flush: Flush) -> list[SealedPage]:
         """The full pages, or all pages with rows, in (partition, seq) order."""

@@ -19,6 +19,9 @@ class ColumnMemory(NamedTuple):
     offsets: ADDRESS = field(
         "int64[rows + 1], where in the bytes each value begins; 0: fixed width"
     )
+    rows: ADDRESS = field(
+        "int64, the number in this memory of each row of the batch; 0: its own (page kernels only)"
+    )
 
 
 COLUMN = words(ColumnMemory)

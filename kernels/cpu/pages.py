@@ -4,7 +4,8 @@
 `fill_dense` and `fill_slotted` then write each partition's rows into its open page until a row does
 not fit.  The layouts are those of `edged.pages.format`.
 
-`columns` has a row for each column (`kernels.cpu.columns`), `places` its place in a tuple
+`columns` has a row for each column (`kernels.cpu.columns`), which may name the column's rows by
+numbers of its own, so that a join's pairs need no copy in between.  `places` its place in a tuple
 (`TuplePlace`).  `shape` is the layout of rows (`TupleShape`).  `state` has a row for each
 partition's open page (`OpenPage`).
 
@@ -98,6 +99,17 @@ def pick_rows(order: Any, at: int, count: int, rows: Any) -> None:
 
 
 @device
+def picked_rows(picks: int, rows: Any, count: int) -> Any:
+    """The row numbers of a block in a column's memory, by the column's row numbers at `picks`."""
+    if picks == 0:
+        return rows
+    picked = np.empty(count, np.int64)
+    for j in range(count):
+        picked[j] = mem.load_i64(picks + 8 * rows[j])
+    return picked
+
+
+@device
 def write_fixed(width: int, source: int, place: int, rows: Any, tuples: Any, count: int) -> None:
     """One fixed-width column of a block: values at address `source` to `place` in the tuples."""
     if width == 8:
@@ -146,28 +158,25 @@ def write_columns(
     """Bitmap and fixed-width columns of a block."""
     write_bitmap(columns, places, shape, tuples, count)
     for c in range(columns.shape[0]):
-        if columns[c, COLUMN.width] != 0:
-            write_fixed(
-                columns[c, COLUMN.width],
-                columns[c, COLUMN.values],
-                places[c, PLACE.at],
-                rows,
-                tuples,
-                count,
-            )
-        if columns[c, COLUMN.valid] != 0:
-            clear_nulls(
-                columns[c, COLUMN.width], columns[c, COLUMN.valid], places[c], rows, tuples, count
-            )
+        width, valid = columns[c, COLUMN.width], columns[c, COLUMN.valid]
+        if width == 0 and valid == 0:
+            continue
+        picked = picked_rows(columns[c, COLUMN.rows], rows, count)
+        if width != 0:
+            source = columns[c, COLUMN.values]
+            write_fixed(width, source, places[c, PLACE.at], picked, tuples, count)
+        if valid != 0:
+            clear_nulls(width, valid, places[c], picked, tuples, count)
 
 
 @device
 def note_times(columns: Any, shape: Any, rows: Any, count: int, page: Any) -> None:
     """Widen the page's event-time range by a block."""
     source = columns[shape[SHAPE.time], COLUMN.values]
+    picked = picked_rows(columns[shape[SHAPE.time], COLUMN.rows], rows, count)
     low, high = page[PAGE.time_min], page[PAGE.time_max]
     for j in range(count):
-        time = mem.load_i64(source + 8 * rows[j])
+        time = mem.load_i64(source + 8 * picked[j])
         low = min(low, time)
         high = max(high, time)
     page[PAGE.time_min], page[PAGE.time_max] = low, high
@@ -212,12 +221,13 @@ def measure(columns: Any, shape: Any, rows: Any, count: int, lengths: Any) -> No
         lengths[j] = shape[SHAPE.fixed]
     for c in range(columns.shape[0]):
         if columns[c, COLUMN.width] == 0:
+            picked = picked_rows(columns[c, COLUMN.rows], rows, count)
             for j in range(count):
-                at = columns[c, COLUMN.offsets] + 8 * rows[j]
+                at = columns[c, COLUMN.offsets] + 8 * picked[j]
                 size = mem.load_i64(at + 8) - mem.load_i64(at)
                 if (
                     columns[c, COLUMN.valid] == 0
-                    or mem.load_u8(columns[c, COLUMN.valid] + rows[j]) != 0
+                    or mem.load_u8(columns[c, COLUMN.valid] + picked[j]) != 0
                 ):
                     lengths[j] += size
 
@@ -267,13 +277,14 @@ def write_variable(
         ends[j] = 0
     for c in range(columns.shape[0]):
         if columns[c, COLUMN.width] == 0:
+            picked = picked_rows(columns[c, COLUMN.rows], rows, count)
             for j in range(count):
-                at = columns[c, COLUMN.offsets] + 8 * rows[j]
+                at = columns[c, COLUMN.offsets] + 8 * picked[j]
                 begin = mem.load_i64(at)
                 size = mem.load_i64(at + 8) - begin
                 if (
                     columns[c, COLUMN.valid] != 0
-                    and mem.load_u8(columns[c, COLUMN.valid] + rows[j]) == 0
+                    and mem.load_u8(columns[c, COLUMN.valid] + picked[j]) == 0
                 ):
                     size = 0
                 mem.copy_bytes(
