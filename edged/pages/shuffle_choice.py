@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-_SMALL_TUPLE, _LARGE_TUPLE = 16, 256
-"""Tuples below the first cost more to sort into buffers than to copy; those from the second on fill
-whole cache lines by themselves."""
+from edged.pages.shuffle_plan import LINE_ROW_BYTES
+
+_SMALL_TUPLE = 16
+"""Smaller tuples cost more to sort into buffers than to copy."""
 _FEW_PARTITIONS = 256
 """The open buffers and private pages of so many partitions stay in a core's cache."""
 _PRIVATE_PARTITIONS = 1024
@@ -16,11 +17,9 @@ def chosen(partitions: int, tuple_bytes: int, threads: int) -> str:
 
     One thread needs no shared pages: `ranges`, whose pages are the same bytes for any number of
     threads.  Several threads work fastest on pages of their own, `merge`, until the pages are too
-    many, where they share them, or tuples are so small that the copy into buffers limits."""
-    many = partitions > _FEW_PARTITIONS
-    large = tuple_bytes >= _LARGE_TUPLE
-    if threads == 1 or partitions > _PRIVATE_PARTITIONS or (many and large):
+    many.  They share pages where tuples need buffers and those of all partitions leave the cache,
+    or where tuples are so small that the copy into buffers limits."""
+    if threads == 1 or partitions > _PRIVATE_PARTITIONS:
         return "ranges"
-    if many or 0 < tuple_bytes < _SMALL_TUPLE:
-        return "on_demand_buffered/lock_free"
-    return "merge"
+    least = LINE_ROW_BYTES[0] if partitions > _FEW_PARTITIONS else _SMALL_TUPLE
+    return "on_demand_buffered/lock_free" if 0 < tuple_bytes < least else "merge"
