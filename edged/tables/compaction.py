@@ -2,8 +2,9 @@
 
 A suffix of the runs, oldest first, is merged into one.  `auto` rents until it has paid the price of
 buying (ski rental): each probed key pays PROBE_NS for every run behind another one, and once that
-has reached the price of merging a suffix, MERGE_NS a row, the suffix is merged.  Nothing merges
-while nothing probes.  docs/tables.md has the bound.
+has reached the price of merging a suffix, MERGE_NS a row, the suffix is merged.  A longer suffix
+for which EXTEND of its price has been paid goes with it, so that its rows are not merged once more
+soon after.  Nothing merges while nothing probes.  docs/tables.md has the bound.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ PROBE_NS = 25.0
 """Time that a probed key takes for each run more."""
 MERGE_NS = 60.0
 """Time that a row takes in a merge."""
+EXTEND = 0.7
+"""Part of its price for which a longer suffix is merged with one that has been paid."""
 RUNS_MAX = 96
 """Runs that a state has at most, under any rule."""
 FANOUT = 4
@@ -64,13 +67,14 @@ def suffix(
 
 
 def _paid(runs: Sequence[RunDebt], merge_ns: float) -> int:
-    """The longest suffix whose merge probes have paid for."""
-    rows, found = 0, 0
+    """The longest suffix whose merge probes have paid for, made longer by EXTEND."""
+    rows, paid, nearly = 0, False, 0
     for count, run in enumerate(reversed(runs), 1):
         rows += run.rows
-        if count > 1 and run.paid_ns >= merge_ns * rows:
-            found = count
-    return found
+        if count > 1 and run.paid_ns >= EXTEND * merge_ns * rows:
+            nearly = count
+            paid = paid or run.paid_ns >= merge_ns * rows
+    return nearly if paid else 0
 
 
 def _tiers(rows: Sequence[int], fanout: int) -> int:
