@@ -41,6 +41,8 @@ class KeyImages:
 
     memory: Bytes
     at: Int64s
+    agree: int
+    """Bytes at the front of records of one key that are the same, the header included."""
 
     @property
     def base(self) -> int:
@@ -57,6 +59,8 @@ class Images:
         self._order = [schema.index(name) for name in (*key, *others)]
         self._keys = len(key)
         self._exact = exact_bits(schema, key) > 0
+        fixed = _fixed([schema.fields[i] for i in self._order[: self._keys]])
+        self._agree = images.HEADER + (fixed & ~7)
         self._scratch = Scratch()
 
     def encode(self, batch: Batch, hashes: Hashes, weights: Weights) -> RowRecords:
@@ -75,7 +79,7 @@ class Images:
     def encode_keys(self, keys: Batch) -> KeyImages:
         """The images of probing keys, whose columns are in the key's order."""
         if self._exact:
-            return KeyImages(np.empty(1, np.uint8), np.empty(0, np.int64))
+            return KeyImages(np.empty(1, np.uint8), np.empty(0, np.int64), self._agree)
         fields = [self.schema.fields[i] for i in self._order[: self._keys]]
         table = _table(fields, keys.columns)
         offsets = self._scratch.get("key offsets", keys.rows + 1, np.int64)
@@ -87,7 +91,7 @@ class Images:
         places = self._scratch.get("key places", 2 * keys.rows, np.int64)
         places[::2] = offsets[:-1]
         places[1::2] = at - address(memory) - offsets[:-1]
-        return KeyImages(memory, places)
+        return KeyImages(memory, places, self._agree)
 
     def decode(self, records: Int64s) -> Batch:
         """The rows of the records at these addresses, valid until the next call."""

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 from edged.tables.base import ALWAYS, AUTO, NEVER, SEED
 
-PROBE_NS = 25.0
-"""Time that a probed key takes for each run more."""
-MERGE_NS = 60.0
+PROBE_NS = 150.0
+"""Time that a probed key takes for each run more that has a row of it."""
+MERGE_NS = 100.0
 """Time that a row takes in a merge."""
 EXTEND = 0.7
 """Part of its price for which a longer suffix is merged with one that has been paid."""

@@ -311,7 +311,7 @@ def _find(
     start: int, stop: int, scratch: Scratch,
 ) -> Found:  # fmt: skip
     """The matches of the keys `start..stop`: key, address of the record and weight of each."""
-    state = np.array([start, stop, 0], np.int64)
+    state = np.array([start, stop, 0, keys.agree], np.int64)
     room = max(1024, 2 * (stop - start))
     arrays = _arrays(scratch, room)
     while True:

@@ -9,12 +9,14 @@ import numpy as np
 from kernels.cpu import mem
 from kernels.cpu.keys import same_bytes
 from kernels.cpu.records import ADDRESS, I64, field, get, size_of, words
-from kernels.cpu.tables.images import HEADER, order
+from kernels.cpu.tables.images import HEADER, order, order_from
 from kernels.cpu.tables.images import size_of as record_size
 from kernels.registry import device, kernel
 
 BLOCK = 16
-"""Keys whose directory entries and records are fetched at once."""
+"""Keys whose directory entries, and then whose records, are fetched at once."""
+FETCH_BYTES = 640
+"""Most bytes of a run's records that are fetched for a key."""
 SHORT_LIST = 32
 """Records of a key that are sorted by insertion."""
 
@@ -37,16 +39,25 @@ def _entry(run: int, h: Any) -> Any:
 
 
 @device
-def _fetch(runs: int, count: int, hashes: Any, start: int, stop: int) -> None:
-    """Prefetch what the keys `start..stop` read first."""
+def _fetch_entries(runs: int, count: int, hashes: Any, start: int, stop: int) -> None:
+    """Prefetch the directory entries of the keys `start..stop`."""
     for i in range(start, stop):
         for run in range(runs, runs + RUN_BYTES * count, RUN_BYTES):
             mem.prefetch(_entry(run, hashes[i]))
+
+
+@device
+def _fetch_records(runs: int, count: int, hashes: Any, start: int, stop: int) -> None:
+    """Prefetch the first records between the directory entries of the keys `start..stop`."""
     for i in range(start, stop):
         for run in range(runs, runs + RUN_BYTES * count, RUN_BYTES):
-            place = np.int64(mem.load_u32(_entry(run, hashes[i]))) << 3
-            mem.prefetch(get(run, RUN.records) + place)
-            mem.prefetch(get(run, RUN.records) + place + 64)
+            entry = _entry(run, hashes[i])
+            at = get(run, RUN.records) + (np.int64(mem.load_u32(entry)) << 3)
+            end = get(run, RUN.records) + (np.int64(mem.load_u32(entry + 4)) << 3)
+            end = min(end, at + FETCH_BYTES)
+            while at < end:
+                mem.prefetch(at)
+                at += 64
 
 
 @device
@@ -76,12 +87,12 @@ def _scan(run: int, h: Any, keys: int, at: Any, i: int, found: Any, count: int) 
 
 
 @device
-def _sort(found: Any, start: int, stop: int, scratch: Any) -> None:
+def _sort(found: Any, start: int, stop: int, scratch: Any, same: int) -> None:
     """Sort records by image: insertion into lists of SHORT_LIST, then merges."""
     for first in range(start, stop, SHORT_LIST):
         for i in range(first + 1, min(first + SHORT_LIST, stop)):
             record, j = found[i], i - 1
-            while j >= first and order(found[j], record) > 0:
+            while j >= first and order_from(found[j], record, same) > 0:
                 found[j + 1] = found[j]
                 j -= 1
             found[j + 1] = record
@@ -91,7 +102,7 @@ def _sort(found: Any, start: int, stop: int, scratch: Any) -> None:
             middle, end = min(left + width, stop), min(left + 2 * width, stop)
             i, j = left, middle
             for k in range(left, end):
-                if j >= end or (i < middle and order(found[i], found[j]) <= 0):
+                if j >= end or (i < middle and order_from(found[i], found[j], same) <= 0):
                     scratch[k] = found[i]
                     i += 1
                 else:
@@ -103,14 +114,14 @@ def _sort(found: Any, start: int, stop: int, scratch: Any) -> None:
 
 
 @device
-def _sum(found: Any, start: int, stop: int, weights: Any) -> Any:
+def _sum(found: Any, start: int, stop: int, weights: Any, same: int) -> Any:
     """Keep each of the sorted records once, with its summed weight, where that is not 0."""
     to, i = start, start
     while i < stop:
         record = found[i]
         weight = np.int64(np.int32(mem.load_u32(record + 12)))
         i += 1
-        while i < stop and order(record, found[i]) == 0:
+        while i < stop and order_from(record, found[i], same) == 0:
             weight += np.int64(np.int32(mem.load_u32(found[i] + 12)))
             i += 1
         if weight != 0:
@@ -130,16 +141,21 @@ def find(
 ) -> Any:  # fmt: skip
     """The matches of keys: `probes` (key), `found` (address of its record) and `weights`.
 
-    `state` is int64[3]: the next key, the end of the keys, and the matches so far.  Returns their
+    `state` is int64[4]: the next key, the end of the keys, the matches so far, and the bytes at the
+    front of records in which those of one key agree, the header included (a multiple of 8).  Returns their
     number; less than 0 where arrays are too short: call again with larger ones that hold the
     matches so far.  `valid` is empty, or 0 for each key that has a null.  `at` is empty where equal
     hashes are equal keys, else the place and the bytes of each key's image behind `keys`.
     """
     table, count = np.int64(runs.ctypes.data), runs.shape[0]
-    number = state[2]
-    for i in range(state[0], state[1]):
-        if (i - state[0]) % BLOCK == 0:
-            _fetch(table, count, hashes, i, min(i + BLOCK, state[1]))
+    start, stop, number = state[0], state[1], state[2]
+    _fetch_entries(table, count, hashes, start, min(start + 2 * BLOCK, stop))
+    _fetch_records(table, count, hashes, start, min(start + BLOCK, stop))
+    for i in range(start, stop):
+        if (i - start) % BLOCK == 0:
+            ahead, far = min(i + BLOCK, stop), min(i + 2 * BLOCK, stop)
+            _fetch_entries(table, count, hashes, far, min(i + 3 * BLOCK, stop))
+            _fetch_records(table, count, hashes, ahead, far)
         if valid.size > 0 and valid[i] == 0:
             continue
         first, sources = number, 0
@@ -154,8 +170,8 @@ def find(
             for k in range(first, number):
                 weights[k] = np.int32(mem.load_u32(found[k] + 12))
         elif sources > 1:
-            _sort(found, first, number, scratch)
-            number = _sum(found, first, number, weights)
+            _sort(found, first, number, scratch, state[3])
+            number = _sum(found, first, number, weights, state[3])
         for k in range(first, number):
             probes[k] = i
     state[2] = number
