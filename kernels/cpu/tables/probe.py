@@ -144,8 +144,9 @@ def find(
     `state` is int64[4]: the next key, the end of the keys, the matches so far, and the bytes at the
     front of records in which those of one key agree, the header included (a multiple of 8).
     Returns the number of matches; less than 0 where arrays are too short: call again with larger
-    ones that hold the matches so far.  `valid` is empty, or 0 for each key that has a null.  `at` is empty where equal
-    hashes are equal keys, else the place and the bytes of each key's image behind `keys`.
+    ones that hold the matches so far.  `valid` is empty, or 0 for each key that has a null.
+    `at` is empty where equal hashes are equal keys, else the place and the bytes of each key's
+    image behind `keys`.
     """
     table, count = np.int64(runs.ctypes.data), runs.shape[0]
     start, stop, number = state[0], state[1], state[2]
