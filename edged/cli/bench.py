@@ -18,6 +18,7 @@ _NAMES = (
     "shuffle",
     "soak",
     "spark",
+    "tables",
 )
 
 

@@ -52,6 +52,8 @@ class TableContext:
     memory_bytes: int
     """Most memory of the state: what is not written yet, directories of runs, and caches."""
     compact: str = AUTO
+    fanout: int = 4
+    """Runs of about one size that `always` merges."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +98,13 @@ class TableState(ABC):
         """Merge at most about `budget_rows` rows more; returns whether a merge remains under way.
 
         Called between beats and within them.  Without a call nothing is merged.
+        """
+
+    @abstractmethod
+    def merge_all(self) -> None:
+        """Merge all that there is: the end of a population without merges.
+
+        Raises OSError where the result cannot be written; the state is unchanged then.
         """
 
     @abstractmethod

@@ -22,8 +22,6 @@ EXTEND = 0.7
 """Part of its price for which a longer suffix is merged with one that has been paid."""
 RUNS_MAX = 96
 """Runs that a state has at most, under any rule."""
-FANOUT = 4
-"""`always` merges this many runs of about one size."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +46,14 @@ def suffix(
     runs: Sequence[RunDebt],
     *,
     ended: bool = False,
-    fanout: int = FANOUT,
+    fanout: int = 4,
     merge_ns: float = MERGE_NS,
     most: int = RUNS_MAX,
 ) -> int:
     """How many of the newest runs are to be merged now; 0: none.
 
-    `ended`: probes have become rare, which stops the rule `seed`.
+    `fanout`: `always` merges so many runs of about one size.  `ended`: probes have become rare,
+    which stops the rule `seed`.
     """
     if len(runs) > most:
         return _forced([run.rows for run in runs])

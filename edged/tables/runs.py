@@ -156,7 +156,7 @@ class Runs(TableState):
         """See `TableState.work`.  A merge whose output finds no room is given up."""
         if self._merge is None:
             count = self._due()
-            if count < 2 or self._begin(count) is None:
+            if count < 1 or self._begin(count) is None:
                 return False
         assert self._merge is not None
         try:
@@ -169,10 +169,17 @@ class Runs(TableState):
             return False
         return self._merge is not None
 
+    def merge_all(self) -> None:
+        """See `TableState.merge_all`."""
+        self._complete(self._merge)
+        if len(self._runs) > 1:
+            self._complete(self._begin(len(self._runs), must=True))
+
     def _due(self) -> int:
         """How many of the newest runs are to be merged now."""
         debts = [RunDebt(run.facts.rows, run.paid_ns) for run in self._runs]
-        count = suffix(self.context.compact, debts, ended=self._ended)
+        rule, fanout = self.context.compact, self.context.fanout
+        count = suffix(rule, debts, ended=self._ended, fanout=fanout)
         if 2 * self._held() >= self.context.memory_bytes:
             count = max(count, self._in_memory())
         return count

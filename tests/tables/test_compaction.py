@@ -9,7 +9,6 @@ import random
 import pytest
 
 from edged.tables.compaction import (
-    FANOUT,
     RUNS_MAX,
     RunDebt,
     after_probe,
@@ -129,4 +128,4 @@ def test_always_keeps_fewer_than_the_fanout_of_each_size():
         runs.append(1)
         while count := suffix("always", [RunDebt(rows) for rows in runs]):
             runs[-count:] = [sum(runs[-count:])]
-        assert len(runs) <= (FANOUT - 1) * 6
+        assert len(runs) <= 3 * 6

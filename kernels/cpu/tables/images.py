@@ -70,13 +70,13 @@ def size_of(record: int) -> Any:
 
 
 @device
-def order(a: int, b: int) -> int:
+def order(a: int, b: int) -> Any:
     """-1, 0 or 1: how the images of two records compare, by the records' addresses."""
     return order_from(a, b, HEADER)
 
 
 @device
-def order_from(a: int, b: int, first: int) -> int:
+def order_from(a: int, b: int, first: int) -> Any:
     """`order` of records that are known to agree before their byte `first`."""
     for at in range(first, min(size_of(a), size_of(b)), 8):
         x, y = mem.load_u64(a + at), mem.load_u64(b + at)

@@ -1,0 +1,106 @@
+"""`edged bench tables`: states that change and outgrow memory, against DuckDB and a floor.
+
+Parts: `incremental` (a join by changes), `population` (each compaction rule at three ratios),
+`bulk`, `cold` and `merging`.  `edged.bench.tables_incremental`, `tables_population` and
+`tables_disk` say what is measured.  Files lie in the temporary directory.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from edged.bench.rig import machine
+from edged.bench.tables_data import Incremental, Tick
+from edged.bench.tables_disk import measure_bulk, measure_cold, measure_merging
+from edged.bench.tables_incremental import measure_incremental
+from edged.bench.tables_population import PopulationSize, measure_population
+from edged.bench.tables_report import draw_tables, show_tables
+from edged.tables.base import TABLES
+
+PARTS = ("incremental", "population", "bulk", "cold", "merging")
+_RATIOS = (36, 72, 144)
+
+
+@dataclass(frozen=True)
+class TablesEffort:
+    """How much a run measures."""
+
+    rows: int
+    beats: int
+    population: PopulationSize
+    bulk_rows: int
+    cold_rows: int
+    cold_probes: int
+    merging_rows: int
+    merging_beats: int
+    changes: int = 10_000
+
+
+QUICK = TablesEffort(20_000, 6, PopulationSize(30_000, 3_000, 4, 200), 50_000, 50_000, 200,
+                     20_000, 8, 500)  # fmt: skip
+ORDINARY = TablesEffort(1_000_000, 43, PopulationSize(2_000_000), 4_000_000, 4_000_000, 10_000,
+                        3_000_000, 200)  # fmt: skip
+FULL = TablesEffort(1_000_000, 203, PopulationSize(10_000_000), 20_000_000, 20_000_000, 20_000,
+                    3_000_000, 1_000)  # fmt: skip
+
+
+def measure_tables(effort: TablesEffort, parts: tuple[str, ...], tick: Tick) -> dict[str, Any]:
+    """The figures of these parts, by the names of the contract."""
+    result: dict[str, Any] = {"machine": machine(), "left_out": []}
+    members = list(TABLES.load())
+    if "incremental" in parts:
+        tick("making changes")
+        size = Incremental(effort.rows, 10, effort.beats, effort.changes)
+        result["incremental"], result["left_out"] = measure_incremental(size, tick)
+    if "population" in parts:
+        rows = [measure_population(m, effort.population, _RATIOS, tick) for m in members]
+        result["population"] = [row for found in rows for row in found]
+    if "bulk" in parts:
+        tick("bulk load")
+        result["bulk"] = [measure_bulk(member, effort.bulk_rows) for member in members]
+    if "cold" in parts:
+        tick("cold probes")
+        result["cold"] = measure_cold("runs", effort.cold_rows, effort.cold_probes)
+    if "merging" in parts:
+        tick("merges beside beats")
+        result["merging"] = measure_merging(
+            "runs", effort.merging_rows, effort.merging_beats, 1 << 14
+        )
+    return result
+
+
+@click.command(name="tables")
+@click.option("--part", multiple=True, type=click.Choice(PARTS), help="Only this.  [default: all]")
+@click.option("--full", is_flag=True, help="Five times the rows and beats.")
+@click.option("--quick", is_flag=True, help="Smoke test of a few seconds; its figures are noise.")
+@click.option("--json", "path", type=click.Path(path_type=Path), help="Write the figures here.")
+@click.option("--plot", type=click.Path(path_type=Path), help="Draw the figures here (PNG).")
+def command(
+    part: tuple[str, ...], full: bool, quick: bool, path: Path | None, plot: Path | None
+) -> None:
+    """Tables that change: joins by changes, population, bulk load, cold probes, merges.
+
+    Every join's result is compared with that of DuckDB or of a recomputation. Figures are of one
+    thread. CPU time is that of the process.
+    """
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        console.width = 120
+    effort = QUICK if quick else FULL if full else ORDINARY
+    result = measure_tables(effort, part or PARTS, console.print)
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(result, indent=1) + "\n")
+    show_tables(console, result)
+    if plot is not None:
+        draw_tables(result, plot)
+    rows = [*result.get("incremental", []), *result.get("population", [])]
+    if any(row["equal"] is False for row in rows):
+        raise click.ClickException("a member's result differs")

@@ -1,0 +1,65 @@
+"""What `edged bench tables` prints and draws."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edged.console.figures import BLUE, ORANGE, new_figure, save
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def show_tables(console: Console, result: dict[str, Any]) -> None:
+    """Print the figures."""
+    from rich.table import Table
+
+    if "incremental" in result:
+        table = Table("member", "M changes/CPU-s", "slowest beat (ms)", "equal")
+        for row in result["incremental"]:
+            table.add_row(row["member"], f"{row['changes_per_cpu_s'] / 1e6:.2f}",
+                          f"{row['beat_ms_max']:.0f}", str(row["equal"]))  # fmt: skip
+        console.print(table)
+    if "population" in result:
+        table = Table("member", "ratio", "arm", "CPU s", "wall s", "rows merged", "later CPU s",
+                      "equal")  # fmt: skip
+        for row in result["population"]:
+            table.add_row(
+                row["member"], f"{row['ratio']}:1", row["arm"], f"{row['cpu_s']:.2f}",
+                f"{row['wall_s']:.2f}", f"{row['merged_rows']}", f"{row['later_cpu_s']:.2f}",
+                str(row["equal"]),
+            )  # fmt: skip
+        console.print(table)
+    for row in result.get("bulk", []):
+        console.print(f"bulk load, {row['member']}: {row['rows_per_cpu_s'] / 1e6:.2f} M rows/CPU-s,"
+                      f" {row['fraction_of_disk']:.2f} of the disk's writing")  # fmt: skip
+    if "cold" in result:
+        cold = result["cold"]
+        console.print(f"cold probes: {cold['ratio_to_disk']:.2f} x the disk's parallel reads, "
+                      f"resident within promise: {cold['resident_within_promise']}")  # fmt: skip
+    if "merging" in result:
+        console.print(f"p99 of beats with merges: {result['merging']['p99_ratio']:.2f} x without")
+    for text in result["left_out"]:
+        console.print(f"left out: {text}")
+
+
+def draw_tables(result: dict[str, Any], path: Path) -> None:
+    """Write the figure as PNG."""
+    figure, (left, right) = new_figure(1, 2, 4.2)
+    rows = result.get("incremental", [])
+    names = [row["member"] for row in rows]
+    left.barh(names, [row["changes_per_cpu_s"] / 1e6 for row in rows], color=BLUE)
+    left.set(xlabel="M changes per CPU second", title="Incremental join")
+    left.invert_yaxis()
+    found = [row for row in result.get("population", []) if row["member"] == "runs"]
+    labels = [f"{row['arm']} {row['ratio']}:1" for row in found]
+    cpu_s = [row["cpu_s"] for row in found]
+    right.barh(labels, cpu_s, color=BLUE, label="population")
+    later = [row["later_cpu_s"] for row in found]
+    right.barh(labels, later, left=cpu_s, color=ORANGE, label="later beats")
+    right.set(xlabel="CPU seconds", title="Population under each rule, and later beats")
+    right.invert_yaxis()
+    if found:
+        right.legend()
+    save(figure, path)
