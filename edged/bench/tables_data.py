@@ -28,7 +28,7 @@ _LEFT, _RIGHT = np.int64(0x9E3779B1), np.int64(0x85EBCA77)
 
 
 @dataclass(frozen=True)
-class Changes:
+class TableChanges:
     """Weighted rows of one table: columns and weights."""
 
     k: Int64s
@@ -54,8 +54,8 @@ class Changes:
 class TableBeat:
     """The changes of a beat, U's first; `changes` counts an update once."""
 
-    of_u: Changes
-    of_t: Changes
+    of_u: TableChanges
+    of_t: TableChanges
     changes: int
 
 
@@ -69,8 +69,8 @@ class Incremental:
     beats: int
     changes: int
     seed: int = 1
-    t: Changes = field(init=False)
-    u: Changes = field(init=False)
+    t: TableChanges = field(init=False)
+    u: TableChanges = field(init=False)
     made: list[TableBeat] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -89,10 +89,10 @@ class Incremental:
             alive = [a if a is not old else part(old, rest, 1) for a in alive] + [new]
             alive = [a for a in alive if a.rows]
             updated = rng.choice(self.rows, self.changes * 15 // 100, False)
-            before = Changes(self.t.k[updated], self.t.id[updated], t_v[updated],
+            before = TableChanges(self.t.k[updated], self.t.id[updated], t_v[updated],
                              np.full(updated.size, -1, np.int32))  # fmt: skip
             t_v[updated] = rng.integers(0, 1 << 40, updated.size)
-            after = Changes(before.k, before.id, t_v[updated], -before.weight)
+            after = TableChanges(before.k, before.id, t_v[updated], -before.weight)
             self.made.append(
                 TableBeat(
                     together(new, part(old, gone, -1)), together(before, after),
@@ -101,22 +101,22 @@ class Incremental:
             )  # fmt: skip
 
 
-def inserts(k: Int64s, first_id: int, rng: np.random.Generator) -> Changes:
+def inserts(k: Int64s, first_id: int, rng: np.random.Generator) -> TableChanges:
     """Rows of these keys with identifiers from `first_id` on."""
     k = k.astype(np.int64)
     ids = first_id + np.arange(k.size, dtype=np.int64)
-    return Changes(k, ids, rng.integers(0, 1 << 40, k.size), np.ones(k.size, np.int32))
+    return TableChanges(k, ids, rng.integers(0, 1 << 40, k.size), np.ones(k.size, np.int32))
 
 
-def part(changes: Changes, rows: Int64s, weight: int) -> Changes:
+def part(changes: TableChanges, rows: Int64s, weight: int) -> TableChanges:
     """Some rows of `changes`, with this weight."""
-    return Changes(changes.k[rows], changes.id[rows], changes.v[rows],
+    return TableChanges(changes.k[rows], changes.id[rows], changes.v[rows],
                    np.full(rows.size, weight, np.int32))  # fmt: skip
 
 
-def together(a: Changes, b: Changes) -> Changes:
+def together(a: TableChanges, b: TableChanges) -> TableChanges:
     """The rows of both."""
-    return Changes(np.concatenate([a.k, b.k]), np.concatenate([a.id, b.id]),
+    return TableChanges(np.concatenate([a.k, b.k]), np.concatenate([a.id, b.id]),
                    np.concatenate([a.v, b.v]), np.concatenate([a.weight, b.weight]))  # fmt: skip
 
 
@@ -156,7 +156,7 @@ def made_state(
     return TABLES.load()[member](ROWS, ("k",), context)
 
 
-def meet(state: TableState, changes: Changes, changes_are_u: bool, sums: PairSums) -> None:
+def meet(state: TableState, changes: TableChanges, changes_are_u: bool, sums: PairSums) -> None:
     """Probe a side's state with the other side's changes and count the pairs."""
     found = state.probe(changes.keys())
     weight = found.weights.astype(np.int64) * changes.weight[found.probe]

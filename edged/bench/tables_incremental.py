@@ -21,11 +21,11 @@ import numpy as np
 import pyarrow as pa
 
 from edged.bench.tables_data import (
-    Changes,
     Incremental,
     PairSums,
     Row,
     TableBeat,
+    TableChanges,
     Tick,
     beat_of,
     made_state,
@@ -142,11 +142,11 @@ class _DuckDB:
             self._db.execute(f"CREATE INDEX {name}_id ON {name} (id)")
         self.sums = PairSums()
 
-    def _insert(self, name: str, rows: Changes) -> None:
+    def _insert(self, name: str, rows: TableChanges) -> None:
         self._db.register("new_rows", _arrow(rows))
         self._db.execute(f"INSERT INTO {name} SELECT k, id, v FROM new_rows WHERE w > 0")
 
-    def _meet(self, changes: Changes, other: str, changes_are_u: bool) -> None:
+    def _meet(self, changes: TableChanges, other: str, changes_are_u: bool) -> None:
         self._db.register("delta", _arrow(changes))
         found = self._db.sql(
             f"SELECT d.id, d.v, o.id AS oid, o.v AS ov, d.w FROM delta d JOIN {other} o USING (k)"
@@ -155,7 +155,7 @@ class _DuckDB:
         u, t = ((d_id, d_v), (o_id, o_v)) if changes_are_u else ((o_id, o_v), (d_id, d_v))
         self.sums.add(u, t, w.astype(np.int64))
 
-    def _apply(self, name: str, changes: Changes) -> None:
+    def _apply(self, name: str, changes: TableChanges) -> None:
         self._db.register("delta", _arrow(changes))
         self._db.execute(f"DELETE FROM {name} WHERE id IN (SELECT id FROM delta WHERE w < 0)")
         self._insert(name, changes)
@@ -174,7 +174,7 @@ class _DuckDB:
         self._folder.cleanup()
 
 
-def _arrow(rows: Changes) -> pa.Table:
+def _arrow(rows: TableChanges) -> pa.Table:
     return pa.table({"k": rows.k, "id": rows.id, "v": rows.v, "w": rows.weight})
 
 

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from edged.bench.tables_data import (
-    Changes,
     PairSums,
     Row,
+    TableChanges,
     Tick,
     inserts,
     made_state,
@@ -69,7 +69,7 @@ def measure_population(
     return rows
 
 
-def _tables(size: PopulationSize, ratio: int) -> tuple[Changes, Changes]:
+def _tables(size: PopulationSize, ratio: int) -> tuple[TableChanges, TableChanges]:
     rng = np.random.default_rng(ratio)
     keys = max(1, size.rows // ratio)
     small = inserts(rng.permutation(keys), 1 << 40, rng)
@@ -77,7 +77,12 @@ def _tables(size: PopulationSize, ratio: int) -> tuple[Changes, Changes]:
 
 
 def _arm(
-    member: str, size: PopulationSize, small: Changes, large: Changes, arm: str, fanout: int
+    member: str,
+    size: PopulationSize,
+    small: TableChanges,
+    large: TableChanges,
+    arm: str,
+    fanout: int,
 ) -> Row:
     with tempfile.TemporaryDirectory() as folder:
         compact = _COMPACT.get(arm, arm)
@@ -104,7 +109,12 @@ def _arm(
 
 
 def _populate(
-    u: TableState, t: TableState, small: Changes, large: Changes, beat_rows: int, sums: PairSums
+    u: TableState,
+    t: TableState,
+    small: TableChanges,
+    large: TableChanges,
+    beat_rows: int,
+    sums: PairSums,
 ) -> None:
     """All rows of both tables, in beats; U is the large one."""
     at_small = at_large = 0
@@ -123,12 +133,12 @@ def _populate(
         settle(u, t)
 
 
-def _rows(changes: Changes, start: int, stop: int) -> Changes:
+def _rows(changes: TableChanges, start: int, stop: int) -> TableChanges:
     return part(changes, np.arange(start, min(stop, changes.rows)), 1)
 
 
 def _later(
-    u: TableState, t: TableState, small: Changes, size: PopulationSize
+    u: TableState, t: TableState, small: TableChanges, size: PopulationSize
 ) -> tuple[float, float]:
     """CPU seconds of the later beats, and the slowest in ms."""
     rng, sums, slowest_s = np.random.default_rng(0), PairSums(), 0.0

@@ -100,12 +100,13 @@ class TableState(ABC):
         Called between beats and within them.  Without a call nothing is merged.
         """
 
-    @abstractmethod
     def merge_all(self) -> None:
-        """Merge all that there is: the end of a population without merges.
+        """Merge all that there is: the end of a population without merges.  Here: all that is due.
 
         Raises OSError where the result cannot be written; the state is unchanged then.
         """
+        while self.work(1 << 20):
+            pass
 
     @abstractmethod
     def save(self) -> State:
