@@ -43,6 +43,8 @@ class KeyImages:
     at: Int64s
     agree: int
     """Bytes at the front of records of one key that are the same, the header included."""
+    stride: int
+    """Bytes of every record; 0: they differ."""
 
     @property
     def base(self) -> int:
@@ -61,6 +63,8 @@ class Images:
         self._exact = exact_bits(schema, key) > 0
         fixed = _fixed([schema.fields[i] for i in self._order[: self._keys]])
         self._agree = images.HEADER + (fixed & ~7)
+        whole = images.HEADER + _fixed(schema.fields)
+        self._stride = (whole + 7) & ~7 if schema.fixed_width else 0
         self._scratch = Scratch()
 
     def encode(self, batch: Batch, hashes: Hashes, weights: Weights) -> RowRecords:
@@ -79,7 +83,9 @@ class Images:
     def encode_keys(self, keys: Batch) -> KeyImages:
         """The images of probing keys, whose columns are in the key's order."""
         if self._exact:
-            return KeyImages(np.empty(1, np.uint8), np.empty(0, np.int64), self._agree)
+            return KeyImages(
+                np.empty(1, np.uint8), np.empty(0, np.int64), self._agree, self._stride
+            )
         fields = [self.schema.fields[i] for i in self._order[: self._keys]]
         table = _table(fields, keys.columns)
         offsets = self._scratch.get("key offsets", keys.rows + 1, np.int64)
@@ -91,7 +97,7 @@ class Images:
         places = self._scratch.get("key places", 2 * keys.rows, np.int64)
         places[::2] = offsets[:-1]
         places[1::2] = at - address(memory) - offsets[:-1]
-        return KeyImages(memory, places, self._agree)
+        return KeyImages(memory, places, self._agree, self._stride)
 
     def decode(self, records: Int64s) -> Batch:
         """The rows of the records at these addresses, valid until the next call."""

@@ -318,13 +318,13 @@ def _find(
     start: int, stop: int, scratch: Scratch,
 ) -> Found:  # fmt: skip
     """The matches of the keys `start..stop`: key, address of the record and weight of each."""
-    state = np.array([start, stop, 0, keys.agree], np.int64)
+    state = np.array([start, stop, 0, keys.agree, keys.stride], np.int64)
     room = max(1024, 2 * (stop - start))
     arrays = _arrays(scratch, room)
     while True:
         count = probes.find(places, hashes, valid, keys.base, keys.at, state, *arrays)
         if count >= 0:
-            probing, found, weights, _ = (a[:count] for a in arrays)
+            probing, found, weights = (a[:count] for a in arrays[:3])
             return probing, found, weights
         room *= 2
         kept = [a[: state[2]].copy() for a in arrays]
@@ -335,5 +335,6 @@ def _find(
 
 def _arrays(scratch: Scratch, room: int) -> list[npt.NDArray[Any]]:
     """Room for so many matches: keys, records, weights, and scratch of their sort."""
-    kinds = {"probe": np.int64, "found": np.int64, "weights": np.int32, "merge": np.int64}
+    kinds = {"probe": np.int64, "found": np.int64, "weights": np.int32, "merge": np.int64,
+             "spare": np.int32}  # fmt: skip
     return [scratch.get(name, room, kind) for name, kind in kinds.items()]

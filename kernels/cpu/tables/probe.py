@@ -17,8 +17,8 @@ BLOCK = 16
 """Keys whose directory entries, and then whose records, are fetched at once."""
 FETCH_BYTES = 640
 """Most bytes of a run's records that are fetched for a key."""
-SHORT_LIST = 32
-"""Records of a key that are sorted by insertion."""
+SHORT_LIST = 64
+"""Records of a key that are merged by insertion."""
 
 
 class RunPlace(NamedTuple):
@@ -67,8 +67,11 @@ def _same_key(record: int, keys: int, at: Any, i: int) -> Any:
 
 
 @device
-def _scan(run: int, h: Any, keys: int, at: Any, i: int, found: Any, count: int) -> Any:
-    """Append a run's records of key i; returns their new number, -1 where there is no room."""
+def _scan(run: int, h: Any, keys: int, at: Any, i: int, stride: int, found: Any, count: int) -> Any:
+    """Append a run's records of key i; returns their new number, -1 where there is no room.
+
+    With a `stride` the next record's place does not wait for this one's length.
+    """
     entry = _entry(run, h)
     base = get(run, RUN.records)
     record = base + (np.int64(mem.load_u32(entry)) << 3)
@@ -82,67 +85,92 @@ def _scan(run: int, h: Any, keys: int, at: Any, i: int, found: Any, count: int) 
                 return -1
             found[count] = record
             count += 1
-        record += record_size(record)
+        record += stride if stride > 0 else record_size(record)
     return count
 
 
 @device
-def _sort(found: Any, start: int, stop: int, scratch: Any, same: int) -> None:
-    """Sort records by image: insertion into lists of SHORT_LIST, then merges."""
-    for first in range(start, stop, SHORT_LIST):
-        for i in range(first + 1, min(first + SHORT_LIST, stop)):
-            record, j = found[i], i - 1
-            while j >= first and order_from(found[j], record, same) > 0:
-                found[j + 1] = found[j]
-                j -= 1
-            found[j + 1] = record
-    width = SHORT_LIST
-    while width < stop - start:
-        for left in range(start, stop, 2 * width):
-            middle, end = min(left + width, stop), min(left + 2 * width, stop)
-            i, j = left, middle
-            for k in range(left, end):
-                if j >= end or (i < middle and order_from(found[i], found[j], same) <= 0):
-                    scratch[k] = found[i]
-                    i += 1
-                else:
-                    scratch[k] = found[j]
-                    j += 1
-        for k in range(start, stop):
-            found[k] = scratch[k]
-        width *= 2
+def _insert(found: Any, weights: Any, start: int, middle: int, stop: int, same: int) -> Any:
+    """Put the records `middle..stop` of one run where they belong in `start..middle`, which is
+    sorted; equal ones add their weights.  Returns the new end."""
+    end = middle
+    for k in range(middle, stop):
+        record, weight, low, high = found[k], weights[k], start, end
+        equal = False
+        while low < high:
+            at = (low + high) >> 1
+            compared = order_from(found[at], record, same)
+            if compared == 0:
+                weights[at] += weight
+                equal = True
+                break
+            if compared < 0:
+                low = at + 1
+            else:
+                high = at
+        if equal:
+            start = at + 1
+            continue
+        for at in range(end, low, -1):
+            found[at], weights[at] = found[at - 1], weights[at - 1]
+        found[low], weights[low] = record, weight
+        start = low + 1
+        end += 1
+    return end
 
 
 @device
-def _sum(found: Any, start: int, stop: int, weights: Any, same: int) -> Any:
-    """Keep each of the sorted records once, with its summed weight, where that is not 0."""
-    to, i = start, start
-    while i < stop:
-        record = found[i]
-        weight = np.int64(np.int32(mem.load_u32(record + 12)))
-        i += 1
-        while i < stop and order_from(record, found[i], same) == 0:
-            weight += np.int64(np.int32(mem.load_u32(found[i] + 12)))
+def _merge(
+    found: Any, weights: Any, start: int, middle: int, stop: int, same: int, scratch: Any,
+    spare: Any,
+) -> Any:  # fmt: skip
+    """`_insert` for many records: one pass over both, by way of `scratch` and `spare`."""
+    i, j, to = start, middle, start
+    while i < middle or j < stop:
+        compared = 1
+        if j >= stop:
+            compared = -1
+        elif i < middle:
+            compared = order_from(found[i], found[j], same)
+        if compared <= 0:
+            scratch[to], spare[to] = found[i], weights[i]
             i += 1
-        if weight != 0:
-            found[to], weights[to] = record, np.int32(weight)
-            to += 1
+            if compared == 0:
+                spare[to] += weights[j]
+                j += 1
+        else:
+            scratch[to], spare[to] = found[j], weights[j]
+            j += 1
+        to += 1
+    for k in range(start, to):
+        found[k], weights[k] = scratch[k], spare[k]
+    return to
+
+
+@device
+def _without_zeros(found: Any, weights: Any, start: int, stop: int) -> Any:
+    """Keep the records of `start..stop` whose weight is not 0; returns their end."""
+    to = start
+    for k in range(start, stop):
+        found[to], weights[to] = found[k], weights[k]
+        to += weights[k] != 0
     return to
 
 
 @kernel(
     "int64(int64[:, ::1], uint64[::1], uint8[::1], int64, int64[::1], int64[::1],"
-    " int64[::1], int64[::1], int32[::1], int64[::1])",
+    " int64[::1], int64[::1], int32[::1], int64[::1], int32[::1])",
     reference="tests.naive.tables.probe",
 )
 def find(
     runs: Any, hashes: Any, valid: Any, keys: int, at: Any, state: Any,
-    probes: Any, found: Any, weights: Any, scratch: Any,
+    probes: Any, found: Any, weights: Any, scratch: Any, spare: Any,
 ) -> Any:  # fmt: skip
     """The matches of keys: `probes` (key), `found` (address of its record) and `weights`.
 
-    `state` is int64[4]: the next key, the end of the keys, the matches so far, and the bytes at the
-    front of records in which those of one key agree, the header included (a multiple of 8).
+    `state` is int64[5]: the next key, the end of the keys, the matches so far, the bytes at the
+    front of records in which those of one key agree, the header included (a multiple of 8), and
+    the length of every record, 0 where they differ.
     Returns the number of matches; less than 0 where arrays are too short: call again with larger
     ones that hold the matches so far.  `valid` is empty, or 0 for each key that has a null.
     `at` is empty where equal hashes are equal keys, else the place and the bytes of each key's
@@ -159,20 +187,23 @@ def find(
             _fetch_records(table, count, hashes, ahead, far)
         if valid.size > 0 and valid[i] == 0:
             continue
-        first, sources = number, 0
+        first, merged = number, False
         for run in range(table, table + RUN_BYTES * count, RUN_BYTES):
             before = number
-            number = _scan(run, hashes[i], keys, at, i, found, number)
+            number = _scan(run, hashes[i], keys, at, i, state[4], found, number)
             if number < 0:
                 state[0], state[2] = i, first
                 return -1
-            sources += number > before
-        if sources == 1:
-            for k in range(first, number):
+            for k in range(before, number):
                 weights[k] = np.int32(mem.load_u32(found[k] + 12))
-        elif sources > 1:
-            _sort(found, first, number, scratch, state[3])
-            number = _sum(found, first, number, weights, state[3])
+            if before > first and number > before:
+                merged = True
+                if number - first <= SHORT_LIST:
+                    number = _insert(found, weights, first, before, number, state[3])
+                else:
+                    number = _merge(found, weights, first, before, number, state[3], scratch, spare)
+        if merged:
+            number = _without_zeros(found, weights, first, number)
         for k in range(first, number):
             probes[k] = i
     state[2] = number
