@@ -24,7 +24,7 @@ from edged.data.hashing import Hashes, all_valid, hash_columns
 from edged.data.schema import Schema
 from edged.data.scratch import Scratch
 from edged.data.workers import PARALLEL_ROWS
-from edged.platform.disk import DISK_FULL
+from edged.platform.disk import DISK_FULL, let_go, mapped_bytes
 from edged.tables._images import Images, KeyImages
 from edged.tables._merge import RunMerge, number_of, sorted_run
 from edged.tables._run import SUFFIX, RunFacts, SortedRun, from_records, open_run
@@ -55,6 +55,7 @@ class Runs(TableState):
         """Files first, then runs in memory; the oldest first."""
         self._merge: RunMerge | None = None
         self._ended = False
+        self._mapped_before = mapped_bytes()
         self._next = 1 + max([-1, *map(number_of, context.disk.listdir(context.directory))])
         self._unsynced: set[str] = set()
         self._named: set[str] = set()
@@ -137,7 +138,16 @@ class Runs(TableState):
             parts[0] if count == 1 else map(np.concatenate, zip(*parts, strict=True))
         )
         self._pay(keys.rows)
-        return Matches(probing, self._images.decode(found), weights)
+        matches = Matches(probing, self._images.decode(found), weights)
+        self._keep_the_promise()
+        return matches
+
+    def _keep_the_promise(self) -> None:
+        """Let the pages of mapped files go where they are more than the memory allowed."""
+        files = [run for run in self._runs if not run.in_memory]
+        if files and mapped_bytes() - self._mapped_before > self.context.memory_bytes:
+            for run in files:
+                let_go(run.records)
 
     def _places(self) -> Int64s:
         return np.array([run.place() for run in self._runs], np.int64).reshape(-1, 3)
@@ -161,6 +171,7 @@ class Runs(TableState):
         assert self._merge is not None
         try:
             self._step(self._merge, budget_rows)
+            self._keep_the_promise()
         except OSError as problem:
             self._give_up()
             if problem.errno not in DISK_FULL:

@@ -7,6 +7,7 @@ import pytest
 
 from edged.data.columns import Batch, Column
 from edged.errors import StoreCorrupt
+from edged.platform.disk import SystemDisk, let_go, mapped_bytes
 from tests.store.simdisk import SimDisk
 from tests.tables import support
 from tests.tables.test_members import ORDINARY, changes_of
@@ -158,3 +159,25 @@ def test_a_state_of_no_rows_is_saved_and_loaded(tmp_path):
     state = support.reopened(state)
     assert support.content(state, KEYS)[0] == b""
     assert state.disk_bytes() == state.memory_bytes() == 0
+
+
+def test_pages_of_mapped_files_go_where_they_are_more_than_the_memory_allowed(tmp_path):
+    state, wanted = filled(None, tmp_path, beats=300, memory=100_000, compact="never")
+    assert state.counters()["files"] > 0
+    state._mapped_before = -(1 << 40)
+    assert support.content(state, KEYS) == wanted
+    state._mapped_before = mapped_bytes() + (1 << 40)
+    assert support.content(state, KEYS) == wanted
+
+
+def test_a_map_is_let_go_and_read_again(tmp_path):
+    file = SystemDisk().open(f"{tmp_path}/f", create=True)
+    file.pwritev([np.arange(1 << 20)], 0)
+    mapped = file.map(8 << 20)
+    file.close()
+    before = mapped_bytes()
+    assert mapped.view(np.int64).sum() == (1 << 20) * ((1 << 20) - 1) // 2
+    assert mapped_bytes() - before > 4 << 20
+    let_go(mapped.view(np.int64)[5:])
+    assert mapped_bytes() - before < 1 << 20
+    assert mapped.view(np.int64)[-1] == (1 << 20) - 1
