@@ -12,7 +12,6 @@ import json
 from collections.abc import Collection, Mapping
 from functools import partial
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,12 +19,13 @@ import numpy.typing as npt
 from edged.data.columns import Batch, address
 from edged.data.flow import State
 from edged.data.gather import take
-from edged.data.hashing import Hashes, all_valid, hash_columns
+from edged.data.hashing import all_valid, hash_columns
 from edged.data.schema import Schema
 from edged.data.scratch import Scratch
 from edged.data.workers import PARALLEL_ROWS
 from edged.platform.disk import DISK_FULL, let_go, mapped_bytes
-from edged.tables._images import Images, KeyImages
+from edged.tables._find import find
+from edged.tables._images import Images
 from edged.tables._merge import RunMerge, number_of, sorted_run
 from edged.tables._run import SUFFIX, RunFacts, SortedRun, from_records, open_run
 from edged.tables.base import Matches, TableContext, TableState, Weights, table_state
@@ -40,7 +40,6 @@ SLICE_ROWS = 1 << 16
 """Rows of a slice of a merge that must be completed."""
 
 Int64s = npt.NDArray[np.int64]
-Found = tuple[Int64s, Int64s, Weights]
 
 
 @table_state("runs")
@@ -72,11 +71,7 @@ class Runs(TableState):
         if rows.rows == 0:
             return
         self._make_room()
-        valid = all_valid(rows, self.key, self._scratch)
-        if valid is not None and not valid.all():
-            kept = self._scratch.get("kept", rows.rows, np.int64)
-            kept = kept[: gather.flagged(valid, kept)]
-            rows, weights = take(rows, kept, self._scratch, "valid"), weights[kept]
+        rows, weights = with_keys(rows, weights, self.key, self._scratch)
         hashes = hash_columns(rows, self.key, self._scratch, workers=self.context.workers)
         records = self._images.encode(rows, hashes, np.ascontiguousarray(weights, np.int32))
         run = sorted_run(records, hashes, self._scratch)
@@ -131,7 +126,7 @@ class Runs(TableState):
             self._ranges.append(Scratch())
         edges = [keys.rows * i // count for i in range(count + 1)]
         parts = workers.run([
-            partial(_find, places, hashes, valid, images, a, b, scratch)
+            partial(find, places, hashes, valid, images, a, b, scratch)
             for (a, b), scratch in zip(pairwise(edges), self._ranges, strict=False)
         ])  # fmt: skip
         probing, found, weights = (
@@ -324,28 +319,13 @@ class Runs(TableState):
         self._runs = []
 
 
-def _find(
-    places: Int64s, hashes: Hashes, valid: npt.NDArray[np.uint8], keys: KeyImages,
-    start: int, stop: int, scratch: Scratch,
-) -> Found:  # fmt: skip
-    """The matches of the keys `start..stop`: key, address of the record and weight of each."""
-    state = np.array([start, stop, 0, keys.agree, keys.stride], np.int64)
-    room = max(1024, 2 * (stop - start))
-    arrays = _arrays(scratch, room)
-    while True:
-        count = probes.find(places, hashes, valid, keys.base, keys.at, state, *arrays)
-        if count >= 0:
-            probing, found, weights = (a[:count] for a in arrays[:3])
-            return probing, found, weights
-        room *= 2
-        kept = [a[: state[2]].copy() for a in arrays]
-        arrays = _arrays(scratch, room)
-        for array, old in zip(arrays, kept, strict=True):
-            array[: old.size] = old
-
-
-def _arrays(scratch: Scratch, room: int) -> list[npt.NDArray[Any]]:
-    """Room for so many matches: keys, records, weights, and scratch of their sort."""
-    kinds = {"probe": np.int64, "found": np.int64, "weights": np.int32, "merge": np.int64,
-             "spare": np.int32}  # fmt: skip
-    return [scratch.get(name, room, kind) for name, kind in kinds.items()]
+def with_keys(
+    rows: Batch, weights: Weights, key: tuple[str, ...], scratch: Scratch
+) -> tuple[Batch, Weights]:
+    """The rows that have no null in the key, and their weights."""
+    valid = all_valid(rows, key, scratch)
+    if valid is None or valid.all():
+        return rows, weights
+    kept = scratch.get("kept", rows.rows, np.int64)
+    kept = kept[: gather.flagged(valid, kept)]
+    return take(rows, kept, scratch, "valid"), weights[kept]
