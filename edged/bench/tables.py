@@ -15,12 +15,11 @@ from typing import Any
 import click
 
 from edged.bench.rig import machine
-from edged.bench.tables_data import Incremental, Tick
+from edged.bench.tables_data import Incremental, Tick, members
 from edged.bench.tables_disk import measure_bulk, measure_cold, measure_merging
 from edged.bench.tables_incremental import measure_incremental
 from edged.bench.tables_population import PopulationSize, measure_population
 from edged.bench.tables_report import draw_tables, show_tables
-from edged.tables.base import TABLES
 
 PARTS = ("incremental", "population", "bulk", "cold", "merging")
 _RATIOS = (36, 72, 144)
@@ -52,17 +51,21 @@ FULL = TablesEffort(1_000_000, 203, PopulationSize(10_000_000), 20_000_000, 20_0
 def measure_tables(effort: TablesEffort, parts: tuple[str, ...], tick: Tick) -> dict[str, Any]:
     """The figures of these parts, by the names of the contract."""
     result: dict[str, Any] = {"machine": machine(), "left_out": []}
-    members = list(TABLES.load())
+    of_edged = members()
     if "incremental" in parts:
         tick("making changes")
         size = Incremental(effort.rows, 10, effort.beats, effort.changes)
         result["incremental"], result["left_out"] = measure_incremental(size, tick)
     if "population" in parts:
-        rows = [measure_population(m, effort.population, _RATIOS, tick) for m in members]
+        asked = of_edged if effort is FULL else ["runs"]
+        rows = [measure_population(m, effort.population, _RATIOS, tick) for m in asked]
         result["population"] = [row for found in rows for row in found]
     if "bulk" in parts:
         tick("bulk load")
-        result["bulk"] = [measure_bulk(member, effort.bulk_rows) for member in members]
+        result["bulk"] = [
+            measure_bulk(m, effort.bulk_rows if m == "runs" else effort.bulk_rows // 10)
+            for m in of_edged
+        ]
     if "cold" in parts:
         tick("cold probes")
         result["cold"] = measure_cold("runs", effort.cold_rows, effort.cold_probes)
@@ -76,7 +79,9 @@ def measure_tables(effort: TablesEffort, parts: tuple[str, ...], tick: Tick) -> 
 
 @click.command(name="tables")
 @click.option("--part", multiple=True, type=click.Choice(PARTS), help="Only this.  [default: all]")
-@click.option("--full", is_flag=True, help="Five times the rows and beats.")
+@click.option(
+    "--full", is_flag=True, help="Five times the rows and beats, the population of all members."
+)
 @click.option("--quick", is_flag=True, help="Smoke test of a few seconds; its figures are noise.")
 @click.option("--json", "path", type=click.Path(path_type=Path), help="Write the figures here.")
 @click.option("--plot", type=click.Path(path_type=Path), help="Draw the figures here (PNG).")

@@ -181,5 +181,11 @@ def settle(*states: TableState, budget_rows: int = 1 << 20) -> None:
             pass
 
 
+def members() -> list[str]:
+    """The members that are part of edged, `runs` first."""
+    found = [name for name, kind in TABLES.load().items() if kind.__module__.startswith("edged.")]
+    return sorted(found, key=lambda name: name != "runs")
+
+
 Row = dict[str, Any]
 Tick = Callable[[str], None]

@@ -29,9 +29,9 @@ from edged.bench.tables_data import (
     Tick,
     beat_of,
     made_state,
+    members,
     settle,
 )
-from edged.tables.base import TABLES
 from edged.tables.runs import SLICE_ROWS
 
 SNAPSHOT_BEATS = 20
@@ -43,7 +43,7 @@ _WARM = 3
 def measure_incremental(size: Incremental, tick: Tick) -> tuple[list[Row], list[str]]:
     """A row for each member, and what was not measured, and why."""
     rows, missing = [], ["pathway: not installed; it is no dependency of edged"]
-    for member in TABLES.load():
+    for member in members():
         tick(f"incremental join, {member}")
         rows.append(_row(member, size, lambda m=member: _Member(m, size)))  # type: ignore[misc]
     tick("incremental join, floor")

@@ -53,9 +53,7 @@ class RocksDB(TableState):
         try:
             self._rocks: Any = importlib.import_module("rocksdict")
         except ImportError as problem:
-            raise ConfigError(
-                "tables in RocksDB need rocksdict: pip install rocksdict"
-            ) from problem
+            raise ConfigError("rocksdb needs a package: pip install rocksdict") from problem
         context.disk.mkdir(context.directory)
         self._images, self._scratch = Images(schema, key), Scratch()
         self._next = 1 + max(

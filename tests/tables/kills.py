@@ -20,6 +20,7 @@ from pathlib import Path
 import click
 import numpy as np
 
+from edged.bench.tables_data import members
 from edged.platform.disk import SystemDisk
 from edged.tables.base import TABLES, TableContext
 from tests.naive.tables import Twin
@@ -144,7 +145,7 @@ def main():
         live(*args.live, args.seed)
     click.echo(f"seed {args.seed}")
     click.echo(f"{power_cuts(args.cuts, args.seed)} power cuts: nothing lost")
-    for member in TABLES.load():
+    for member in members():
         beats = kills(member, args.kills, args.seed)
         click.echo(f"{member}: {args.kills} kills, {beats} beats: nothing lost")
 

@@ -2,12 +2,12 @@
 
 import pytest
 
-from edged.tables.base import TABLES
+from edged.bench.tables_data import members
 from tests import whole
 from tests.tables import kills
 
 
-@pytest.mark.parametrize("member", sorted(TABLES.load()))
+@pytest.mark.parametrize("member", members())
 def test_after_a_kill_the_last_snapshot_has_exactly_its_rows(member):
     kills.kills(member, whole.count(3, 60), seed=1)
 

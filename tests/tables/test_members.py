@@ -5,14 +5,15 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 
+from edged.bench.tables_data import members
 from edged.data.columns import Batch, Column
 from edged.data.schema import FLOAT64, INT64, Field, Schema
-from edged.tables.base import COMPACTIONS, TABLES
+from edged.tables.base import COMPACTIONS
 from tests import whole
 from tests.naive.tables import Twin
 from tests.tables import support
 
-MEMBERS = sorted(TABLES.load())
+MEMBERS = members()
 ORDINARY = Schema.of([Field("k", INT64), Field("v", FLOAT64)])
 
 
