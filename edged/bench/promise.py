@@ -6,8 +6,8 @@ where its results were durable later than promised after its oldest row's arriva
 once the log reuses its files, or after SETTLE_S_MAX: writing a file for the first time takes ten
 times as long. What was late before is `warm_late_fraction`.
 
-Daemon and load generator run at the priority of the service's unit (`Nice=`, `CPUWeight=`) where
-this process may set it, and busy loops at the default; `niceness` says which it was.
+Beside busy loops, which run at the default priority, daemon and load generator run at that of the
+service's unit (`Nice=`, `CPUWeight=`) where this process may set it; `niceness` says which it was.
 
 `hiccup` stops the daemon with SIGSTOP for half a second and reports the time from SIGCONT to the
 end of the last late beat. Capacity is the speed at the shortest promise with the load generator on
@@ -95,7 +95,11 @@ def measure(
     """A row: until `beats` beats are counted, for at most `seconds`."""
     rate = load * tuples_per_s
     settle_s = max(WARM_S, min(SETTLE_S_MAX, seconds / 2, SETTLED_BYTES / (rate * ROW_BYTES)))
-    with _loaded(promise_ms, rate, seconds + settle_s) as bench, _busy(busy_loops):
+    niceness = NICENESS if busy_loops else 0
+    with (
+        _loaded(promise_ms, rate, seconds + settle_s, niceness) as bench,
+        _busy(busy_loops),
+    ):
         time.sleep(WARM_S)
         begun = bench.sample()
         time.sleep(settle_s - WARM_S)
@@ -106,7 +110,6 @@ def measure(
         bench.stop()
         late_ms = [ms for _, ms in _latencies_ms(bench, first, last)]
         warm_ms = [ms for _, ms in _latencies_ms(bench, begun, first)]
-        niceness = bench.niceness
     span, rows = last.at_s - first.at_s, last.rows - first.rows
     joules = _joules(last) - _joules(first)
     p50, p99 = np.percentile(late_ms, [50, 99]).round(3).tolist()
@@ -117,7 +120,7 @@ def measure(
         "beats": len(late_ms),
         "late_fraction": _late_fraction(late_ms, promise_ms),
         "warm_late_fraction": _late_fraction(warm_ms, promise_ms),
-        "niceness": niceness,
+        "niceness": bench.niceness,
         "ms_p50": p50,
         "ms_p99": p99,
         "joules_per_mtuple": round(joules / rows * 1e6, 5),
@@ -153,18 +156,20 @@ def measure_hiccup(promise_ms: int, tuples_per_s: float, seconds: float) -> dict
 
 
 @contextlib.contextmanager
-def _running(promise_ms: int, bound_us: int) -> Iterator[Rig]:
-    with rig(niceness=NICENESS) as bench:
+def _running(promise_ms: int, bound_us: int, niceness: int = 0) -> Iterator[Rig]:
+    with rig(niceness=niceness) as bench:
         job = join_job(bench.address, bound_us, f"{promise_ms}ms")
         bench.start(job, uplink=False, extra=["--board", BOARD])
         yield bench
 
 
 @contextlib.contextmanager
-def _loaded(promise_ms: int, tuples_per_s: float, seconds: float) -> Iterator[Rig]:
+def _loaded(
+    promise_ms: int, tuples_per_s: float, seconds: float, niceness: int = 0
+) -> Iterator[Rig]:
     """A daemon with its load, which begins at half its rate."""
     rate = max(100.0, tuples_per_s / 2)
-    with _running(promise_ms, int(WINDOW / rate * 1e6)) as bench:
+    with _running(promise_ms, int(WINDOW / rate * 1e6), niceness) as bench:
         bench.load(Load(
             bench.address, 1, max(1, min(8192, int(rate * 0.01))), int(WINDOW / MATCH_RATE),
             mode="rate", seconds=seconds + WARM_S + START_S + 60, rate=rate, warm_s=WARM_S / 2,
