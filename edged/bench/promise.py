@@ -38,6 +38,7 @@ from edged.bench.rig import Rig, Sample, join_job, machine, rig
 from edged.errors import EdgedError
 
 Say = Callable[[str], None]
+OnRow = Callable[[dict[str, Any]], None]
 BOARD = "simulated:orin-nano"
 LOADS = (0.01, 0.25, 0.5, 0.9)
 BUSY_LOADS = (0.25,)
@@ -242,27 +243,28 @@ def plan(scope: Scope) -> list[tuple[int, float, int]]:
     return rows + [(ms, load, BUSY_LOOPS) for ms in busy for load in scope.busy_loads]
 
 
-def run(scope: Scope, say: Say, on_row: Callable[[], None] = lambda: None) -> dict[str, Any]:
-    """All rows of a scope, the hiccup and the capacity."""
+def run(scope: Scope, say: Say, on_row: OnRow = lambda _: None) -> dict[str, Any]:
+    """All rows of a scope, the hiccup and the capacity.  `on_row` gets what is known after each
+    row."""
     shortest = min(scope.beats)
     say(f"capacity at {shortest} ms")
     capacity = measure_capacity(shortest, scope.capacity_s)
-    rows = []
+    rows: list[dict[str, Any]] = []
+    result = {
+        "machine": machine(),
+        "capacity_tuples_per_s": capacity,
+        "rows": rows,
+        "energy": {"board": BOARD, "provenance": "simulated"},
+    }
     for ms, load, loops in plan(scope):
         say(f"{ms} ms at {load:.0%}" + (f" beside {loops} busy loops" if loops else ""))
         rows.append(
             measure(ms, load, capacity, loops, scope.beats[ms], scope.seconds_max[ms])
         )  # fmt: skip
-        on_row()
+        on_row(result)
     say("hiccup")
     hiccup = measure_hiccup(shortest, min(scope.loads) * capacity, scope.hiccup_s)
-    return {
-        "machine": machine(),
-        "capacity_tuples_per_s": capacity,
-        "rows": rows,
-        "hiccup": hiccup,
-        "energy": {"board": BOARD, "provenance": "simulated"},
-    }
+    return {**result, "hiccup": hiccup}
 
 
 @click.command(name="promise")
@@ -290,12 +292,21 @@ def command(full: bool, quick: bool, promises: tuple[str, ...], path: Path | Non
     scope = _chosen(FULL if full else QUICK if quick else DEFAULT, [int(p) for p in promises])
     with Progress(console=console) as progress:
         task = progress.add_task("starting", total=len(plan(scope)))
-        result = run(scope, lambda text: progress.update(task, description=text),
-                     lambda: progress.advance(task))  # fmt: skip
+
+        def on_row(found: dict[str, Any]) -> None:
+            progress.advance(task)
+            _write(path, found)
+
+        result = run(scope, lambda text: progress.update(task, description=text), on_row)
+    _write(path, result)
+    _show(console, result)
+
+
+def _write(path: Path | None, result: dict[str, Any]) -> None:
+    """Write the figures so far; a run that is ended early leaves its rows."""
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(result, indent=1) + "\n")
-    _show(console, result)
 
 
 def _chosen(scope: Scope, promises: list[int]) -> Scope:
