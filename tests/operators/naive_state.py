@@ -51,6 +51,7 @@ class NaiveState(TableState):
 
     def __init__(self, schema, key, context):
         super().__init__(schema, key, context)
+        context.disk.mkdir(context.directory)
         self.rows = Counter()
         self.told = False
 
