@@ -1,0 +1,96 @@
+"""Arms of query 4, each in a process of its own, against DuckDB's answer to the official text."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from edged.bench.query4 import ARMS, YEARS, Arm, changed, read_tables
+from edged.bench.tpcds import AMOUNTS, CHANNELS
+from edged.errors import EdgedError
+
+
+def expected(directory: str) -> list[dict[str, Any]]:
+    """`totals` and `answers` of DuckDB, before and after the changes."""
+    import duckdb
+
+    found = []
+    text = Path(directory, "query4.sql").read_text()
+    before = read_tables(directory)
+    for tables in (before, changed(before)):
+        base = duckdb.connect()
+        for name, table in tables.items():
+            base.register(name, table)
+        totals = {name: list(_totals(base, name)) for name in CHANNELS}
+        rows = [list(row) for row in base.execute(text).fetchall()]
+        rows.sort(key=lambda row: [value or "" for value in row])
+        found.append({"totals": totals, "answers": rows})
+    return found
+
+
+def _totals(base: Any, table: str) -> tuple[int, ...]:
+    prefix, customer = CHANNELS[table]
+    listed, wholesale, discount, sales = (f"{prefix}_{name}" for name in AMOUNTS)
+    groups = (
+        f"select c_customer_sk * {YEARS} + d_year g, "
+        f"sum(cast(({listed} - {wholesale} - {discount} + {sales}) * 100 as bigint)) t "
+        f"from customer join {table} on c_customer_sk = {customer} "
+        f"join date_dim on {prefix}_sold_date_sk = d_date_sk group by g"
+    )
+    row = base.execute(
+        f"select count(*), coalesce(sum(t), 0), coalesce(sum(g % 1000003 * t), 0) "
+        f"from ({groups}) where t <> 0"
+    ).fetchone()
+    return tuple(int(value) for value in row)
+
+
+def measure_arms(
+    directory: str,
+    cells: Sequence[tuple[str, str]],
+    memory_bytes: int,
+    limit_bytes: int,
+    say: Callable[[str], None],
+) -> list[dict[str, Any]]:
+    """A row for each (member, arm), with `equal`: sums and query 4, before and after the changes.
+
+    Raises EdgedError with the last line of an arm that failed.
+    """
+    want = expected(directory)
+    rows = []
+    for member, arm in cells:
+        say(f"query 4, {member}, {arm}")
+        state = tempfile.mkdtemp(prefix="edged-query4-", dir=".")
+        try:
+            given = Arm(directory, member, arm, state, memory_bytes, limit_bytes)
+            row = _in_a_process(given)
+        finally:
+            shutil.rmtree(state, ignore_errors=True)
+        answers, totals = row.pop("answers"), row.pop("totals")
+        row["equal"] = answers == [w["answers"] for w in want] and totals == [
+            w["totals"] for w in want
+        ]
+        rows.append(row)
+    return rows
+
+
+def cells_of(members: Sequence[str], full: bool) -> list[tuple[str, str]]:
+    """All arms of `runs`; of the other members always, seed and auto unless `full`."""
+    short = ("always", "seed", "auto")
+    return [(m, a) for m in members for a in ARMS if full or m == "runs" or a in short]
+
+
+def _in_a_process(arm: Arm) -> dict[str, Any]:
+    command = [sys.executable, "-m", "edged.bench.query4", json.dumps(asdict(arm))]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        last = done.stderr.strip().splitlines()[-1:] or [f"exit code {done.returncode}"]
+        raise EdgedError(f"query 4, {arm.member}, {arm.arm}: {last[0]}")
+    row: dict[str, Any] = json.loads(done.stdout)
+    return row
