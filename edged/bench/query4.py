@@ -335,6 +335,7 @@ def _beats(batch: Batch, rows: int) -> Iterator[Batch]:
 
 def run_arm(arm: Arm) -> dict[str, Any]:
     """Populate, change, probe; the figures, the groups' sums and query 4's rows each time."""
+    TABLES.load()
     tables = read_tables(arm.directory)
     customers = batch_of(tables["customer"], CUSTOMER_SCHEMA)
     dates = batch_of(tables["date_dim"], DATE_SCHEMA)
