@@ -56,6 +56,7 @@ YEARS = 4096
 """A group is customer * YEARS + year."""
 STEP_ROWS = 1 << 20
 
+Int64s = npt.NDArray[np.int64]
 _compute: Any = pyarrow.compute
 _AMOUNTS = tuple(Field(name, INT64, True) for name in ("list", "wholesale", "discount", "sales"))
 CUSTOMER_SCHEMA = Schema.of(
@@ -133,32 +134,37 @@ class ChangeJoin:
 
 
 class Groups:
-    """Sums by group, exact: twice the cents of list - wholesale - discount + sales."""
+    """Sums by group, exact: twice the cents of list - wholesale - discount + sales.
+
+    A group is there as long as rows with a sum are: the weights of its rows are counted.
+    """
 
     def __init__(self) -> None:
-        self._keys: list[npt.NDArray[np.int64]] = []
-        self._sums: list[npt.NDArray[np.int64]] = []
+        self._parts: list[list[Int64s]] = []
 
-    def add(
-        self, customer: npt.NDArray[Any], year: npt.NDArray[Any], sales: Batch, weights: Weights
-    ) -> None:
+    def add(self, customer: Int64s, year: Int64s, sales: Batch, weights: Weights) -> None:
         """Add a beat's results; a row with a null amount adds nothing, as in SQL."""
         columns = sales.columns[2:]
-        valid = np.logical_and.reduce([c.valid for c in columns if c.valid is not None])
+        valid = np.logical_and.reduce([c.valid for c in columns if c.valid is not None]) > 0
         listed, wholesale, discount, price = (c.values for c in columns)
-        value = (listed - wholesale - discount + price) * weights
-        group: npt.NDArray[np.int64] = customer * YEARS + year
-        self._keys.append(group[valid])
-        self._sums.append(value[valid].astype(np.int64))
-        if len(self._keys) > 64:
-            self._keys, self._sums = ([part] for part in self.sums())
+        counts = weights.astype(np.int64)
+        value = (listed - wholesale - discount + price) * counts
+        self._parts.append([(customer * YEARS + year)[valid], value[valid], counts[valid]])
+        if len(self._parts) > 64:
+            self._parts = [self._merged()]
 
-    def sums(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    def sums(self) -> tuple[Int64s, Int64s]:
         """Groups, ascending, and their sums."""
-        keys, where = np.unique(np.concatenate(self._keys), return_inverse=True)
-        sums = np.zeros(keys.size, np.int64)
-        np.add.at(sums, where, np.concatenate(self._sums))
-        return keys, sums
+        keys, sums, counts = self._merged()
+        return keys[counts > 0], sums[counts > 0]
+
+    def _merged(self) -> list[Int64s]:
+        given, values, counts = (np.concatenate(part) for part in zip(*self._parts, strict=True))
+        keys, where = np.unique(given, return_inverse=True)
+        totals = [np.zeros(keys.size, np.int64) for _ in range(2)]
+        for total, part in zip(totals, (values, counts), strict=True):
+            np.add.at(total, where, part)
+        return [keys, *totals]
 
 
 class Query4:
@@ -221,7 +227,7 @@ class Query4:
                 with self._costs.of("merge"):
                     join.states = [self._merged(state) for state in join.states]
 
-    def probe_sales(self, customers: npt.NDArray[np.int64]) -> int:
+    def probe_sales(self, customers: Int64s) -> int:
         """Probe each channel's sales by customers, and merge what is due then; rows found."""
         key = Batch(Schema.of((Field("customer", INT64),)), customers.size, (Column(customers),))
         rows = 0
