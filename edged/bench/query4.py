@@ -55,6 +55,8 @@ LATER_BEATS, LATER_PROBES = 400, 2_000
 YEARS = 4096
 """A group is customer * YEARS + year."""
 STEP_ROWS = 1 << 20
+PENDING_ROWS = 300_000
+"""Results that wait to be summed."""
 
 Int64s = npt.NDArray[np.int64]
 _compute: Any = pyarrow.compute
@@ -150,7 +152,7 @@ class Groups:
         counts = weights.astype(np.int64)
         value = (listed - wholesale - discount + price) * counts
         self._parts.append([(customer * YEARS + year)[valid], value[valid], counts[valid]])
-        if len(self._parts) > 64:
+        if sum(part[0].size for part in self._parts[1:]) > PENDING_ROWS:
             self._parts = [self._merged()]
 
     def sums(self) -> tuple[Int64s, Int64s]:
