@@ -16,7 +16,7 @@ An arm says when runs are merged; it is `always`, `off` (never), `off_then_merge
 at the end of the population), `seed` or `auto`.  `python -m edged.bench.query4` runs one arm in
 this process and prints JSON, so that the CPU time and a memory limit are its own.
 
-Money is int64 cents.  Groups are summed exactly.
+Money is int64 cents.  YearTotals are summed exactly.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ class ChangeJoin:
         self.states[1 - side].probing_ends()
 
 
-class Groups:
+class YearTotals:
     """Sums by group, exact: twice the cents of list - wholesale - discount + sales.
 
     A group is there as long as rows with a sum are: the weights of its rows are counted.
@@ -156,7 +156,7 @@ class Groups:
             self._parts = [self._merged()]
 
     def sums(self) -> tuple[Int64s, Int64s]:
-        """Groups, ascending, and their sums."""
+        """YearTotals, ascending, and their sums."""
         keys, sums, counts = self._merged()
         return keys[counts > 0], sums[counts > 0]
 
@@ -198,7 +198,7 @@ class Query4:
             )
             for name in CHANNELS
         }
-        self.groups = {name: Groups() for name in CHANNELS}
+        self.groups = {name: YearTotals() for name in CHANNELS}
 
     def dates(self, rows: Batch) -> None:
         """All of date_dim."""
