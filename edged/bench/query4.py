@@ -27,7 +27,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
@@ -45,7 +45,7 @@ from edged.data.schema import INT64, STRING, Field, Schema
 from edged.data.scratch import Scratch
 from edged.data.workers import Workers
 from edged.platform.disk import SystemDisk
-from edged.tables.base import ALWAYS, TABLES, Matches, TableContext, TableState, Weights
+from edged.tables.base import TABLES, Matches, TableContext, TableState, Weights
 
 ARMS = {"always": "always", "off": "never", "off_then_merge": "never", "seed": "seed",
         "auto": "auto"}  # fmt: skip
@@ -227,7 +227,8 @@ class Query4:
         for joins in (self.by_customer, self.by_date):
             for join in joins.values():
                 with self._costs.of("merge"):
-                    join.states = [self._merged(state) for state in join.states]
+                    for state in join.states:
+                        state.merge_all()
 
     def probe_sales(self, customers: Int64s) -> int:
         """Probe each channel's sales by customers, and merge what is due then; rows found."""
@@ -285,16 +286,6 @@ class Query4:
             SystemDisk(), f"{self.arm.state}/{name}", self._workers, self._share, ARMS[self.arm.arm]
         )
         return TABLES[self.arm.member](schema, (key,), context)
-
-    def _merged(self, state: TableState) -> TableState:
-        saved = state.save()
-        state.sync()
-        state.close()
-        again = type(state)(state.schema, state.key, replace(state.context, compact=ALWAYS))
-        again.load(saved)
-        while again.work(STEP_ROWS):
-            pass
-        return again
 
 
 def _ones(rows: int) -> Weights:

@@ -80,10 +80,10 @@ def measure_arms(
     return rows
 
 
-def cells_of(members: Sequence[str], full: bool) -> list[tuple[str, str]]:
-    """All arms of `runs`; of the other members always, seed and auto unless `full`."""
+def cells_of(members: Sequence[str]) -> list[tuple[str, str]]:
+    """All arms of `runs`; of another member always, seed and auto."""
     short = ("always", "seed", "auto")
-    return [(m, a) for m in members for a in ARMS if full or m == "runs" or a in short]
+    return [(m, a) for m in members for a in ARMS if m == "runs" or a in short]
 
 
 def _in_a_process(arm: Arm) -> dict[str, Any]:

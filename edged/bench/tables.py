@@ -1,28 +1,35 @@
 """`edged bench tables`: states that change and outgrow memory, against DuckDB and a floor.
 
 Parts: `incremental` (a join by changes), `population` (each compaction rule at three ratios),
-`bulk`, `cold` and `merging`.  `edged.bench.tables_incremental`, `tables_population` and
-`tables_disk` say what is measured.  Files lie in the temporary directory.
+`query4` (TPC-DS query 4 at scale 1), `bulk`, `cold` and `merging`.
+`edged.bench.tables_incremental`, `tables_population`, `query4` and `tables_disk` say what is
+measured.  Files lie in the temporary directory, TPC-DS's tables in the user's cache.
 """
 
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
 
+from edged.bench import tpcds
+from edged.bench.query4_arms import cells_of, measure_arms
 from edged.bench.rig import machine
 from edged.bench.tables_data import Incremental, Tick, members
 from edged.bench.tables_disk import measure_bulk, measure_cold, measure_merging
 from edged.bench.tables_incremental import measure_incremental
 from edged.bench.tables_population import PopulationSize, measure_population
 from edged.bench.tables_report import draw_tables, show_tables
+from edged.errors import EdgedError
 
-PARTS = ("incremental", "population", "bulk", "cold", "merging")
+PARTS = ("incremental", "population", "query4", "bulk", "cold", "merging")
 _RATIOS = (36, 72, 144)
+QUERY4_BYTES = 64 << 20
+"""Memory of the twelve states of query 4 together."""
 
 
 @dataclass(frozen=True)
@@ -38,10 +45,11 @@ class TablesEffort:
     merging_rows: int
     merging_beats: int
     changes: int = 10_000
+    query4_scale: float = 1
 
 
 QUICK = TablesEffort(20_000, 6, PopulationSize(30_000, 3_000, 4, 200), 50_000, 50_000, 200,
-                     20_000, 8, 500)  # fmt: skip
+                     20_000, 8, 500, 0.01)  # fmt: skip
 ORDINARY = TablesEffort(1_000_000, 43, PopulationSize(2_000_000), 4_000_000, 4_000_000, 10_000,
                         3_000_000, 200)  # fmt: skip
 FULL = TablesEffort(1_000_000, 203, PopulationSize(10_000_000), 20_000_000, 20_000_000, 20_000,
@@ -60,6 +68,8 @@ def measure_tables(effort: TablesEffort, parts: tuple[str, ...], tick: Tick) -> 
         asked = of_edged if effort is FULL else ["runs"]
         rows = [measure_population(m, effort.population, _RATIOS, tick) for m in asked]
         result["population"] = [row for found in rows for row in found]
+    if "query4" in parts:
+        result["query4"] = _query4(effort, of_edged, result["left_out"], tick)
     if "bulk" in parts:
         tick("bulk load")
         result["bulk"] = [
@@ -77,6 +87,20 @@ def measure_tables(effort: TablesEffort, parts: tuple[str, ...], tick: Tick) -> 
     return result
 
 
+def _query4(
+    effort: TablesEffort, members: list[str], left_out: list[str], tick: Tick
+) -> list[dict[str, Any]]:
+    """The arms of query 4; none where its tables cannot be made."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "edged" / "tpcds"
+    try:
+        directory = tpcds.generate(cache, effort.query4_scale, tick)
+    except EdgedError as problem:
+        left_out.append(f"query4: {problem}")
+        return []
+    asked = members if effort is FULL else ["runs"]
+    return measure_arms(str(directory), cells_of(asked), QUERY4_BYTES, 0, tick)
+
+
 @click.command(name="tables")
 @click.option("--part", multiple=True, type=click.Choice(PARTS), help="Only this.  [default: all]")
 @click.option(
@@ -88,7 +112,8 @@ def measure_tables(effort: TablesEffort, parts: tuple[str, ...], tick: Tick) -> 
 def command(
     part: tuple[str, ...], full: bool, quick: bool, path: Path | None, plot: Path | None
 ) -> None:
-    """Tables that change: joins by changes, population, bulk load, cold probes, merges.
+    """Tables that change: joins by changes, population, TPC-DS query 4, bulk
+    load, cold probes, merges.
 
     Every join's result is compared with that of DuckDB or of a recomputation. Figures are of one
     thread. CPU time is that of the process.
@@ -106,6 +131,6 @@ def command(
     show_tables(console, result)
     if plot is not None:
         draw_tables(result, plot)
-    rows = [*result.get("incremental", []), *result.get("population", [])]
+    rows = [row for p in ("incremental", "population", "query4") for row in result.get(p, [])]
     if any(row["equal"] is False for row in rows):
         raise click.ClickException("a member's result differs")

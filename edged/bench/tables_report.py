@@ -31,6 +31,17 @@ def show_tables(console: Console, result: dict[str, Any]) -> None:
                 str(row["equal"]),
             )  # fmt: skip
         console.print(table)
+    if result.get("query4"):
+        table = Table("query 4", "arm", "CPU s", "probe", "write", "merge", "wall s", "later CPU s",
+                      "GB written", "equal")  # fmt: skip
+        for row in result["query4"]:
+            cpu, written = row["cpu"], row["counters"].get("written_bytes", 0.0)
+            table.add_row(
+                row["member"], row["arm"], f"{row['cpu_s']:.2f}", f"{cpu['probe']:.2f}",
+                f"{cpu['write']:.2f}", f"{cpu['merge']:.2f}", f"{row['wall_s']:.2f}",
+                f"{row['later_cpu_s']:.2f}", f"{written / 1e9:.2f}", str(row["equal"]),
+            )  # fmt: skip
+        console.print(table)
     for row in result.get("bulk", []):
         console.print(f"bulk load, {row['member']}: {row['rows_per_cpu_s'] / 1e6:.2f} M rows/CPU-s,"
                       f" {row['fraction_of_disk']:.2f} of the disk's writing")  # fmt: skip
