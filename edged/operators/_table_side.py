@@ -225,7 +225,9 @@ class TableSide:
         if not asked.size:
             return changes
         some = take(rows, asked, self._scratch[1])
-        found = self.rows.probe(project(some, Schema.of(self.kept.field(n) for n in self.on)))
+        keys = project(some, Schema.of(self.kept.field(n) for n in self.on))
+        distinct = firsts(row_codes(keys, self.on))  # a key asked for twice gives its rows twice
+        found = self.rows.probe(take(keys, distinct, self._scratch[1], "keys"))
         both = concatenate(self.kept, [some, found.rows], self._scratch[2])
         both_codes = row_codes(both, self.kept.names)
         held = sums(both_codes, np.concatenate([np.zeros(some.rows, np.int32), found.weights]))

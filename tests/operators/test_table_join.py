@@ -152,6 +152,14 @@ def test_a_delete_of_an_absent_row_is_refused_with_its_place():
         assert join.operator.counters()["left_rows"] == 0
 
 
+def test_deletes_of_two_rows_of_one_key_are_each_checked():
+    with Running(plan(on=("n",))) as join:
+        join.beat([], [(None, 1, 0.0, None, 1)])
+        join.beat([(None, 1, None, 1)], [(None, 1, 0.0, None, -2), (None, 1, 0.0, "x", -1)])
+        assert join.total == {}
+        assert join.operator.counters()["right_refused"] == 2
+
+
 def test_a_weight_beyond_32_bits_is_refused_alone():
     with Running(plan()) as join:
         join.beat([("a", 1, 1.0, 2**31 - 1), ("b", 1, 1.0, 1)], [])
