@@ -36,6 +36,7 @@ def describe(column: Column) -> ColumnMemory:
         address(column.values),
         0 if column.valid is None else address(column.valid),
         0 if column.offsets is None else address(column.offsets),
+        0,
     )
 
 
