@@ -118,9 +118,9 @@ def test_a_source_that_ends_each_ingest_with_input_left_saturates(tmp_path, monk
         (source,) = loop.inputs.sources
         monkeypatch.setattr(type(source), "unread", lambda _: True)
         with loop.producer() as producer:
-            for n in range(400):
-                producer.send(batch([n]))
-                if loop.stats.snapshot()["saturated"]:
-                    break
-                loop.until(lambda n=n: loop.job.streams["r"].rows > n, producer=producer)
-            loop.until(lambda: loop.stats.snapshot()["saturated"], producer=producer)
+
+            def sent_one_more():
+                producer.send(batch([1]))
+                return loop.stats.snapshot()["saturated"]
+
+            loop.until(sent_one_more, producer=producer)
