@@ -74,7 +74,8 @@ class TestConfinement:
     def test_never_takes_a_program_nor_a_kind_that_does_not_say(self):
         for reach, problem in ((Reach(programs=("command",)), "program"), (None, "declare")):
             source = SimpleNamespace(kind="exec", reach=lambda _, reach=reach: reach)
-            plan = SimpleNamespace(streams={"s": SimpleNamespace(source=source)}, sinks={})
+            stream = SimpleNamespace(section="streams", source=source)
+            plan = SimpleNamespace(streams={"s": stream}, sinks={})
             with pytest.raises(JobError, match=problem):
                 Confinement((Path("/"),), ("*:*",), ("*:*",)).check(plan)
 
@@ -82,7 +83,8 @@ class TestConfinement:
         source = SimpleNamespace(
             kind="x", reach=lambda _: Reach(connects={"broker": "b.example:1"})
         )
-        plan = SimpleNamespace(streams={"s": SimpleNamespace(source=source)}, sinks={})
+        stream = SimpleNamespace(section="streams", source=source)
+        plan = SimpleNamespace(streams={"s": stream}, sinks={})
         Confinement(connect=("b.example:1",)).check(plan)
         with pytest.raises(JobError, match=r"run\.remote_connect"):
             Confinement(connect=("b.example:2",)).check(plan)
