@@ -157,6 +157,7 @@ class SimulatedBoard(Commands):
         elapsed_us = now_us - self.now_us
         if elapsed_us > 0:
             self._serve(now_us, allowed, (work.wakeups if work else 0.0) * 1e6 / elapsed_us)
+            self.sensors.convert()
 
     def _refresh(self) -> None:
         """Update the files, if time has passed since the last update."""

@@ -76,16 +76,20 @@ class Sensors:
                     watts
                 )  # uniform over the time since the last conversion
 
+    def convert(self) -> None:
+        """End a step of the board: what the next conversion shows is of the time from here on.  A
+        sensor with a window of its own converts when that ends."""
+        if self._refresh_us:
+            return
+        if self._noise:
+            self._window = dict.fromkeys(self._window, 0.0)
+            self._window_us = 0
+        elif self._window_us:
+            self._latch()
+
     def renew(self) -> None:
         """Update the files from the registers."""
-        if not self._refresh_us:
-            if self._noise:
-                self._window = dict.fromkeys(self._window, 0.0)
-                self._window_us = 0
-            elif self._window_us:
-                self._latch()
-            self._show()
-        elif self._latched:
+        if not self._refresh_us or self._latched:
             self._show()
 
     def _latch(self) -> None:

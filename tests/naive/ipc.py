@@ -371,7 +371,7 @@ def copy(
                 m[ipc.MESSAGE.error], m[ipc.MESSAGE.column] = problem.args[0], c
                 break
             rows = [x for x, kept in zip(rows, keep, strict=True) if kept]
-            _, values, valid, offsets = (int(x) for x in target[c])
+            _, values, valid, offsets, *_ = (int(x) for x in target[c])
             if valid:
                 write(valid + at, bytes(v for v, _ in rows))
             data = b"".join(v for _, v in rows)

@@ -20,8 +20,8 @@ def take_rows(source, rows, target, at, bytes_at) -> None:
         ctypes.memmove(int(address), data, len(data))
 
     for c in range(len(source)):
-        width, values, valid, offsets = (int(x) for x in source[c])
-        _, to_values, to_valid, to_offsets = (int(x) for x in target[c])
+        width, values, valid, offsets, *_ = (int(x) for x in source[c])
+        _, to_values, to_valid, to_offsets, *_ = (int(x) for x in target[c])
         if to_offsets:
             write(to_offsets + 8 * at, struct.pack("<q", bytes_at[c]))
         for i, row in enumerate(int(r) for r in rows):
