@@ -246,7 +246,8 @@ def test_an_answer_that_cannot_be_made_is_500_and_others_go_on(tmp_path):
         (tmp_path / "desired" / f"{DEVICE}.json").write_text('{"job": NaN}')
         assert device.send(make_page(1)).status_code == 500
         assert other.send(make_page(1, device="other")).status_code == 200
-    assert collector.stop() == 0 and "a request has no answer" in collector.log
+    # whichever way the request took, which depends on how its bytes arrived
+    assert collector.stop() == 0 and "ValueError: Out of range float" in collector.log
 
 
 def test_unknown_paths_and_methods_are_refused(shared):
