@@ -364,12 +364,14 @@ class TestOthers:
                     producer.send(batch(list(range(1000))))
                     sent += 1
                 else:
-                    time.sleep(0.02)  # it is held back
+                    # it is held back; 50 questions a second would take all that the cap allows
+                    # above idle, 0.6 W, so that no race ever had room
+                    time.sleep(0.2)
                     last = ask(daemon.door, "energy")["input"]
                 producer.poll()
                 if producer.acked and first is None:
                     first = last
-            assert _watts(first, last) < 4.2, energy(daemon)["policy"]
+            assert _watts(first, last) < 4.1, energy(daemon)["policy"]
             assert sent - producer.acked >= 10, "the sender was held back"
             switch(daemon, "hands_off")
             producer.flush()
