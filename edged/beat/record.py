@@ -10,7 +10,6 @@ replay of the record therefore repeats the beat exactly.
                   "producers": {…}, "refused": rows, "set_aside": [chunks, rows],
                   "reopen": µs | null}}}}}
 
-A table whose source says so has `"populated": true` in the beat with the last of its first rows.
 `processed` is missing where no operator left rows to later beats (`Deferring` in
 `edged.operators.base`), and `sealed_early` where no sink sealed pages to keep its open ones within
 these bytes.
@@ -58,8 +57,6 @@ class StreamFacts:
     """Rows refused so far because their time was too far ahead."""
     reopen_us: int | None = None
     """The watermark before this beat's rows, of an ended stream that is opened again."""
-    populated: bool = False
-    """Whether a table's first rows are complete with this beat's, as the source has said."""
 
 
 @dataclass(slots=True)
@@ -118,7 +115,6 @@ class BeatFacts:
                         "refused": f.refused_ahead,
                         "set_aside": f.set_aside,
                         "reopen": f.reopen_us,
-                        **({"populated": True} if f.populated else {}),
                     }
                     for s, f in j.streams.items()
                 },
@@ -155,7 +151,6 @@ def _stream_facts(document: dict[str, Any]) -> StreamFacts:
         document["set_aside"],
         document["refused"],
         document.get("reopen"),
-        document.get("populated", False),
     )
 
 

@@ -201,7 +201,6 @@ class JobRuntime:
             s.time.take(chunks[name], count)
             left = chunks[name].producer[count:]
             f.watermark_us = s.time.propose(s.staging.producers, left, monotonic_us)
-            f.populated = s.staging.populated and not s.populated and not left.size
         if self.draining:
             self._end(facts)
         else:

@@ -46,7 +46,7 @@ class StreamRuntime:
     aligned: bool = False
     """Whether staged rows wait for another stream of a join, or for a table."""
     populated: bool = False
-    """Whether all first rows of a table have been taken: its source has said so, or ended once."""
+    """Whether all first rows of a table have been taken: its source has ended once."""
     turns: list[LaggardTurn] = field(default_factory=list)
     """What `judge` has changed, for the events; the reader clears it."""
 
@@ -125,7 +125,7 @@ class StreamRuntime:
         self.time.watermark_us = f.watermark_us
         batch, none = self.staging.pending(f.take_rows), self.none
         if self.plan.table is not None:
-            self.populated |= self.ended or f.populated
+            self.populated |= self.ended
             return batch, none
         if not f.take_chunks:
             return batch, none

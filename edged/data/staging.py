@@ -181,9 +181,6 @@ class Staging:
         """Largest time staged by any producer."""
         self.useful_us = TIME_MAX_US
         """The next beat takes no rows later than this; the job moves it."""
-        self.populated = False
-        """Whether a source has said that a table's first rows are staged, the last one included;
-        its end of stream says so as well."""
         self.held = False
         """Whether the source must not read: the job is paused or drains."""
         self._half_bytes = max(bytes_max // 2, 1)

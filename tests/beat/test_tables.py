@@ -137,20 +137,20 @@ def test_a_stream_waits_until_its_tables_first_rows_are_there():
         assert live.beat().streams["r"].take_rows == 1
 
 
-def test_a_source_may_say_that_a_table_is_populated_before_it_ends(tmp_path):
+def test_the_end_of_a_population_is_in_the_record_and_said_once(tmp_path):
     with Tables(WAITING, tmp_path / "store") as live:
         live.send("devices", [("a", "n", 1)])
         live.send("r", [("a", T0, 1.0)])
         live.beat()
-        live.send("devices", [("b", "n", 1)])
-        live.job.streams["devices"].staging.populated = True
-        assert live.beat().streams["devices"].populated
+        live.end("devices")
+        live.beat()
         assert live.job.cut
         live.reopen()
         assert live.job.streams["devices"].populated, "it is in the record"
-        facts = live.beat()
-        assert facts.streams["r"].take_rows == 1
-        assert not facts.streams["devices"].populated, "it is said once"
+        assert live.beat().streams["r"].take_rows == 1
+        live.send("devices", [("b", "n", 1)], "later")
+        live.beat()
+        assert live.job.streams["devices"].populated, "it stays, though the table opens again"
 
 
 def test_a_stream_that_drains_waits_for_no_table():
