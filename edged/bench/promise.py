@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -180,8 +181,10 @@ def _loaded(
 
 @contextlib.contextmanager
 def _busy(loops: int) -> Iterator[None]:
-    """Busy loops beside the daemon, at the default priority."""
-    command = [sys.executable, "-c", "while True: pass"]
+    """Busy loops beside the daemon, at the default priority.  They end with this process, however
+    it ends."""
+    loop = "while os.getppid() == parent:\n    for _ in range(10**6): pass"
+    command = [sys.executable, "-c", f"import os\nparent = {os.getpid()}\n{loop}"]
     running = [subprocess.Popen(command) for _ in range(loops)]
     try:
         yield

@@ -29,7 +29,7 @@ from edged.tables._images import Images
 from edged.tables._merge import RunMerge, number_of, sorted_run
 from edged.tables._run import SUFFIX, RunFacts, SortedRun, from_records, open_run
 from edged.tables.base import Matches, TableContext, TableState, Weights, table_state
-from edged.tables.compaction import PROBE_NS, RUNS_MAX, RunDebt, suffix
+from edged.tables.compaction import RUNS_MAX, RunDebt, after_probe, suffix
 from kernels.cpu import gather
 from kernels.cpu.tables import probe as probes
 from kernels.cpu.tables import sort
@@ -149,9 +149,11 @@ class Runs(TableState):
 
     def _pay(self, keys: int) -> None:
         self._counts["probed_keys"] += keys
-        last = len(self._runs) - 1
-        for i, run in enumerate(self._runs):
-            run.paid_ns += keys * PROBE_NS * (last - i)
+        for run, debt in zip(self._runs, after_probe(self._debts(), keys), strict=True):
+            run.paid_ns = debt.paid_ns
+
+    def _debts(self) -> list[RunDebt]:
+        return [RunDebt(run.facts.rows, run.paid_ns) for run in self._runs]
 
     def probing_ends(self) -> None:
         """See `TableState.probing_ends`."""
@@ -183,7 +185,7 @@ class Runs(TableState):
 
     def _due(self) -> int:
         """How many of the newest runs are to be merged now."""
-        debts = [RunDebt(run.facts.rows, run.paid_ns) for run in self._runs]
+        debts = self._debts()
         rule, fanout = self.context.compact, self.context.fanout
         count = suffix(rule, debts, ended=self._ended, fanout=fanout)
         if 2 * self._held() >= self.context.memory_bytes:
