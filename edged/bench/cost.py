@@ -22,7 +22,8 @@ import click
 import numpy as np
 
 from edged.bench.load import Load
-from edged.bench.rig import join_job, machine, rig
+from edged.bench.rig import Rig, join_job, machine, rig
+from edged.errors import EdgedError
 
 BOUND_US = 2_000
 """The join's bound: few rows of the rates below lie in a window."""
@@ -52,6 +53,7 @@ LOADS = (
     CostLoad(1_500_000, 30_000, "1s"),
 )
 WARM_S = 3.0
+FIRST_ROWS_S = 30.0
 PARTS = ("us_per_beat", "ns_per_row", "us_per_message")
 _UNIT = (1e6, 1e9, 1e6)
 
@@ -65,6 +67,7 @@ def measure(load: CostLoad, seconds: float) -> dict[str, Any]:
                  rate=load.rate, tick_s=max(0.01, load.batch / load.rate))
         )  # fmt: skip
         pid = bench.parts["daemon"].process.pid
+        _until_rows(bench)
         time.sleep(WARM_S)
         first, before = bench.sample(), _threads(pid)
         time.sleep(seconds)
@@ -83,6 +86,15 @@ def measure(load: CostLoad, seconds: float) -> dict[str, Any]:
         "cpu_s_beat_thread": round(cpu[str(pid)], 5), "cpu_s": round(sum(cpu.values()), 5),
         "stages_s": stages,
     }  # fmt: skip
+
+
+def _until_rows(bench: Rig) -> None:
+    """Wait for the first rows: a generator on a busy machine takes seconds to send them."""
+    end = time.monotonic() + FIRST_ROWS_S
+    while not bench.sample().rows:
+        if time.monotonic() > end:
+            raise EdgedError(f"the load sent no row within {FIRST_ROWS_S:.0f} s")
+        time.sleep(0.1)
 
 
 STAGES = {
