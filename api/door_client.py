@@ -41,7 +41,7 @@ RETRY_S = 2
 
 Snapshot = dict[str, Any]
 
-_READS = frozenset(("status", "jobs", "job", "job.validate", "events", "config"))
+_READS = frozenset(("status", "jobs", "job", "job.validate", "events", "config", "graphs", "graph"))
 _KINDS = {
     "invalid": "invalid",
     "missing": "not-found",

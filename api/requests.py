@@ -5,7 +5,7 @@ The answers are in `edged.rest.answers`, which the typed client shares.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -47,3 +47,14 @@ class LogChange(RequestBody):
     """A new log level, valid until the next start."""
 
     level: Literal["debug", "info", "warning", "error"] = Field(examples=["debug"])
+
+
+class GraphClaim(RequestBody):
+    """A version of a graph, and how far its deployment is."""
+
+    version: int = Field(ge=1, lt=2**31, examples=[3])
+    digest: int = Field(ge=0, lt=2**56, description="Of the jobs of this version", examples=[77])
+    state: Literal["deploying", "deployed", "stopped"] = Field(examples=["deploying"])
+    daemons: list[Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,62}$")]] = Field(
+        max_length=200, description="Names of the graph's daemons", examples=[["gate", "site"]]
+    )

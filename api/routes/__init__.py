@@ -9,6 +9,7 @@ from api.routes import (
     energy,
     events,
     governor,
+    graphs,
     health,
     jobs,
     operations,
@@ -24,8 +25,8 @@ from api.routes import (
 ROUTERS: tuple[APIRouter, ...] = tuple(
     router
     for module in (
-        health, schema, device, board, jobs, operations, streams, tuples, operators, governor,
-        energy, store, uplink, events, config, page,
+        health, schema, device, board, jobs, graphs, operations, streams, tuples, operators,
+        governor, energy, store, uplink, events, config, page,
     )
     for router in module.ROUTERS
 )  # fmt: skip

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import Future
+from functools import partial
 from typing import Any
 
 from edged.beat.changes import ChangeRequest, CheckRequest, JobAnswer, JobCandidate
@@ -17,8 +18,11 @@ from edged.beat.shelf import REMEDY, SHELVED, ShelvedJob
 from edged.centre_link.link import CentreLink
 from edged.config.sections import LEVELS
 from edged.control.futures import mapped, resolve
+from edged.daemon import graph_commands
+from edged.daemon.graph_records import GraphPrecondition
 from edged.daemon.parts import Parts
 from edged.daemon.reload import Reloader
+from edged.daemon.requests import Request, integer, text
 from edged.daemon.status import status_document
 from edged.energy import status
 from edged.energy.policies import COMMAND, PolicyChoice
@@ -26,10 +30,10 @@ from edged.energy.runtime import EnergyGovernor
 from edged.errors import CommandError, EdgedError
 from edged.events.log import EVENTS_MAX
 from edged.job.changes import API, CENTRE, DRAINING, FILE, PAUSED, RUNNING, Change
+from edged.job.graph_tag import graph_tag
 from edged.job.plan import parse_job
 from edged.placement.placement import AUTO
 
-Request = dict[str, Any]
 Answer = dict[str, Any]
 NONE = "none"
 """In place of a policy's name: withdraws a command's choice."""
@@ -65,6 +69,10 @@ class DoorCommands:
             "job.drain": lambda request: self._state(request, DRAINING),
             "job.delete": self._delete,
             "replace": self._replace,
+            "graphs": lambda _: {"graphs": parts.graphs.all()},
+            "graph": lambda request: {"graph": parts.graphs.get(text(request, "name"))},
+            "graph.put": partial(graph_commands.put, parts),
+            "graph.delete": partial(graph_commands.delete, parts.graphs),
             "kernel": self._pin,
             "governor": self._govern,
             "energy": lambda _: status.energy(self._energy(), parts.clock.monotonic_us()),
@@ -150,7 +158,16 @@ class DoorCommands:
             old = self._parts.registry.find(name)
             if old is not None and old.meta.from_file:
                 raise _in_file(name, old.meta.origin, "change it there and reload")
-        return self._plan(document, origin, _precondition(request), check)
+        return self._plan(document, origin, self._fenced(document, origin, request), check)
+
+    def _fenced(self, document: Any, origin: str, request: Request) -> Precondition:
+        """The precondition of a put; of a graph's job it has the graph's version, too.  The centre
+        assigns versions of its own."""
+        found = _precondition(request)
+        tag = graph_tag(document) if isinstance(document, dict) and origin == API else None
+        if tag is None:
+            return found
+        return GraphPrecondition(found.version, found.created_us, self._parts.graphs, tag)
 
     def _replace(self, request: Request) -> Future[Answer]:
         """Replace the document of an existing job of any origin."""
@@ -326,20 +343,3 @@ def _precondition(request: Request) -> Precondition:
         return None if request.get(key) is None else integer(request, key, None, 0, most)
 
     return Precondition(found("if_version", 2**31), found("if_created_us", 2**63 - 1))
-
-
-def integer(request: Request, key: str, default: int | None, least: int, most: int) -> int:
-    """A whole number of a request.  Raises CommandError."""
-    value = request.get(key, default)
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-        allowed = f"a whole number of {least} to {most}"
-        raise CommandError("invalid", f"{value!r} is not {allowed}", where=key)
-    return value
-
-
-def text(request: Request, key: str) -> str:
-    """A text of a request.  Raises CommandError."""
-    value = request.get(key)
-    if not isinstance(value, str) or not value:
-        raise CommandError("invalid", f"{value!r} is not a text", where=key)
-    return value

@@ -23,6 +23,7 @@ from edged.beat.stats import Stats
 from edged.centre_link.link import CentreLink, prepare
 from edged.control.door import Door
 from edged.daemon.commands import DoorCommands
+from edged.daemon.graph_records import GraphRecords
 from edged.daemon.job_host import DaemonJobHost
 from edged.daemon.parts import Parts
 from edged.daemon.reload import ConfigSource, Reloader
@@ -251,10 +252,13 @@ def _build(
         space.retry(partial(committer.snapshot, recovered.beat, *heart.save()))
     heart.delete_unnamed()
     load_kinds()
+    planner = ThreadPoolExecutor(1, "edged-plan")
+    graphs = GraphRecords(settings.directory, planner)
+    recovered.notes.extend([graphs.problem] if graphs.problem else [])
     parts = Parts(
         settings, clock, started_us, started_wall_us, service, workers, event_loop, store, events,
-        publisher, energy, PolicyStore(settings.directory), context, recovered, stats, control,
-        committer, inputs, host, heart, ThreadPoolExecutor(1, "edged-plan"), _door_path(settings),
+        publisher, energy, PolicyStore(settings.directory), graphs, context, recovered, stats,
+        control, committer, inputs, host, heart, planner, _door_path(settings),
     )  # fmt: skip
     return parts, uplink
 

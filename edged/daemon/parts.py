@@ -12,6 +12,7 @@ from edged.beat.inputs import Inputs
 from edged.beat.jobs import JobRegistry
 from edged.beat.recover import Recovered
 from edged.beat.stats import Stats
+from edged.daemon.graph_records import GraphRecords
 from edged.daemon.job_host import DaemonJobHost
 from edged.daemon.settings import DaemonSettings
 from edged.daemon.systemd import SystemdService
@@ -45,6 +46,7 @@ class Parts:
     energy: EnergyGovernor | None
     policy_store: PolicyStore
     """Keeps the policy that a command chose."""
+    graphs: GraphRecords
     sink_context: SinkContext
     recovered: Recovered
     stats: Stats

@@ -33,6 +33,7 @@ from edged.documents import reader as doc
 from edged.documents.faults import FaultCollector, each
 from edged.errors import JobError
 from edged.job import governor, tables
+from edged.job.graph_tag import graph_tag
 from edged.job.open_pages import check_open_pages
 from edged.operators.base import OPERATORS, OperatorPlan
 from edged.sinks.base import SINKS, SinkPlan
@@ -48,7 +49,7 @@ UPLOAD_WITHIN_US_MAX = 7 * 86_400_000_000
 
 BLOCK, REJECT, DROP_OLDEST = WHEN_FULL = ("block", "reject", "drop_oldest")
 
-_JOB_KEYS = ("name", "promises", "governor", "streams", "tables", "operators", "sinks")
+_JOB_KEYS = ("name", "promises", "governor", "graph", "streams", "tables", "operators", "sinks")
 _PROMISE_KEYS = (
     "latency", "ack_within", "upload_within", "memory", "durability", "telemetry_first",
     "when_full",
@@ -203,6 +204,7 @@ class _JobReader:
         name = self.attempt(lambda: doc.is_id("name", doc.text("", document, "name")))
         promises = self.attempt(lambda: self.promises(document))
         policy = self.attempt(lambda: self.governor(document))
+        self.attempt(lambda: graph_tag(document))
         parts = {
             "streams": self.section(document, "streams", 0 if "tables" in document else 1),
             "tables": self.section(document, "tables", 0),

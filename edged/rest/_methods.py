@@ -17,6 +17,8 @@ if TYPE_CHECKING:  # importing pydantic takes 0.2 s of a command
         Events,
         Explanation,
         Governor,
+        Graph,
+        Graphs,
         Health,
         Index,
         Job,
@@ -111,6 +113,48 @@ class Methods(Transport):
         """
         answer: Governor = self._call(
             "PUT", "/v1/governor", document={"job": job, "policy": policy, "settings": settings}
+        )
+        return answer
+
+    def graphs(self, *, limit: int = 100, cursor: str | None = None) -> Graphs:
+        """All graphs that this daemon takes part in, by name."""
+        answer: Graphs = self._call("GET", "/v1/graphs", query={"limit": limit, "cursor": cursor})
+        return answer
+
+    def forget_graph(self, name: str, *, if_match: str | None = None) -> Graph:
+        """Forget a graph. Its jobs stay."""
+        answer: Graph = self._call(
+            "DELETE", path_of("/v1/graphs/{name}", name=name), header={"if-match": if_match}
+        )
+        return answer
+
+    def graph(self, name: str) -> Graph:
+        """One graph: its version here, and whether its deployment has ended."""
+        answer: Graph = self._call("GET", path_of("/v1/graphs/{name}", name=name))
+        return answer
+
+    def claim_graph(
+        self,
+        name: str,
+        daemons: list[str],
+        digest: int,
+        state: Literal["deploying", "deployed", "stopped"],
+        version: int,
+        *,
+        if_match: str | None = None,
+        if_none_match: str | None = None,
+    ) -> Graph:
+        """Claim a version of a graph, or change the state of the claimed one; durable before the
+        response.
+
+        Jobs of the graph are put at the claimed version only. Exactly one of If-Match and If-
+        None-Match is needed.
+        """
+        answer: Graph = self._call(
+            "PUT",
+            path_of("/v1/graphs/{name}", name=name),
+            header={"if-match": if_match, "if-none-match": if_none_match},
+            document={"daemons": daemons, "digest": digest, "state": state, "version": version},
         )
         return answer
 

@@ -260,7 +260,7 @@ def test_streams_and_sources_tell_what_comes_a_second(client):
 def test_everything_that_is_shown_can_be_read(client, plant):
     """Each resource of a running daemon, and that figures of energy say where they come from."""
     for path in ("device", "board", "streams", "sources", "operators", "governor", "store",
-                 "uplink", "events", "log", "operations", "openapi.json"):  # fmt: skip
+                 "uplink", "events", "log", "operations", "graphs", "openapi.json"):  # fmt: skip
         assert client.get(f"/v1/{path}").status_code == 200, path
     (operator,) = client.get("/v1/operators").json()["items"]
     assert (operator["id"], operator["type"]) == ("big", "filter")

@@ -26,6 +26,7 @@ from edged.rest.answers.daemon import (
     Uplink,
 )
 from edged.rest.answers.energy import Board, Energy, Governor
+from edged.rest.answers.graphs import Graph, Graphs
 from edged.rest.answers.jobs import Explanation, Job, Jobs, Operation, Operations, Verdict
 from edged.rest.answers.streams import (
     Accepted,
@@ -51,6 +52,8 @@ __all__ = [
     "Fault",
     "Figures",
     "Governor",
+    "Graph",
+    "Graphs",
     "Health",
     "Histogram",
     "Index",
