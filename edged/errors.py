@@ -21,6 +21,7 @@
     │   └── StoreCorrupt        damage that a start cannot get past
     ├── CentralError            the collector or the landing cannot continue       exit 75
     │   └── LandingFormatUnknown  another version wrote it                                  exit 78
+    ├── RolloutError            (in edged.graph) a graph's deployment cannot go on   exit 75
     └── KernelError             a kernel refused its input (capacity, limits)               exit 70
 
 Messages say what was wrong, where, and what to do.  Exit codes are those of sysexits.h.  `check`
