@@ -10,10 +10,9 @@ from edged.daemon.parts import Parts
 from edged.daemon.requests import Request, integer, text
 from edged.documents import reader as doc
 from edged.errors import CommandError
-from edged.job.graph_tag import VERSION_MAX, GraphTag
+from edged.job.graph_tag import DAEMONS_MAX, VERSION_MAX, GraphTag
 
 DIGEST_MAX = 2**56 - 1
-DAEMONS_MAX = 200
 
 
 def put(parts: Parts, request: Request) -> Future[dict[str, Any]]:

@@ -26,7 +26,7 @@ from typing import Any
 from edged.documents.reader import plain
 from edged.errors import JobError
 from edged.graph.check import PlacedGraph, load
-from edged.graph.document import AUTO, SECTIONS
+from edged.graph.document import ANYWHERE, SECTIONS
 from edged.job.builder import Duration, Job, Rows, Size
 
 
@@ -60,7 +60,7 @@ class Graph:
     ) -> Graph:
         """Where a stream, an operator or a sink runs: daemons, or `auto`."""
         id = part.link if isinstance(part, Rows) else part
-        place = on[0] if on == (AUTO,) else list(on) or None
+        place = on[0] if on == (ANYWHERE,) else list(on) or None
         given = {"place": place, "instances": instances, "per_instance": per_instance}
         self._places[id] = {key: value for key, value in given.items() if value is not None}
         return self

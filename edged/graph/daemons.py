@@ -20,7 +20,6 @@ from edged.rest import ApiError, Client, all_of
 
 SAMPLE_S = 0.5
 """Time between two readings of a daemon's CPU time."""
-TIMEOUT_S = 30.0
 AT_ONCE = 16
 """Daemons that are asked at the same time."""
 _T = TypeVar("_T")
@@ -53,8 +52,8 @@ def client(daemon: DaemonTerms, patience_s: float = 0.0) -> Iterator[Client]:
             text = f"daemons.{daemon.name}.token_file: {problem}"
             raise ConfigError(text) from problem
     with Client(
-        daemon.api, token, ca=daemon.ca, cert=daemon.cert, timeout_s=TIMEOUT_S,
-        patience_s=patience_s, plain_token=daemon.plain_token,
+        daemon.api, token, ca=daemon.ca, cert=daemon.cert, patience_s=patience_s,
+        plain_token=daemon.plain_token,
     ) as found:  # fmt: skip
         yield found
 

@@ -42,17 +42,17 @@ from typing import Any, TypeVar
 from edged.documents import reader as doc
 from edged.documents.faults import each
 from edged.errors import JobError
+from edged.job.graph_tag import DAEMONS_MAX
 from edged.job.plan import DURABILITIES, JobPlan, parse_job
 from edged.job.plan import faults as job_faults
 
 SECTIONS = ("streams", "operators", "sinks")
 """Sections of parts that are placed."""
-AUTO = "auto"
+ANYWHERE = "auto"
 HASH, ROUND_ROBIN, BROADCAST, DIRECT = "hash", "round_robin", "broadcast", "direct"
 PARTITIONS = (HASH, "random", ROUND_ROBIN, BROADCAST, DIRECT)
 _WORD = re.compile(r"[A-Za-z_][A-Za-z_0-9]*")
 INSTANCES_MAX = 64
-DAEMONS_MAX = 200
 PORTS_DEFAULT = "9100-9199"
 
 _KEYS = (
@@ -292,7 +292,7 @@ class _GraphReader:
         on = table.get("place", ())
         if isinstance(on, str):
             on = (on,)
-        if on in (AUTO, (AUTO,)):
+        if on in (ANYWHERE, (ANYWHERE,)):
             return GraphPart(id, section, own, (), count or 1, each_one)
         if not isinstance(on, (list, tuple)):
             raise JobError(f"{path}.place", f"{on!r} is not a daemon", "a name, a list, or auto")

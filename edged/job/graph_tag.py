@@ -15,6 +15,8 @@ from edged.documents import reader as doc
 
 KEY = "graph"
 VERSION_MAX = 2**31 - 1
+DAEMONS_MAX = 200
+"""Most daemons of a graph."""
 
 
 class GraphTag(NamedTuple):
