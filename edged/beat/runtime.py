@@ -199,7 +199,7 @@ class JobRuntime:
             f.take_chunks = count
             f.take_rows = int(chunks[name].stop[count - 1]) if count else 0
             s.time.take(chunks[name], count)
-            left = chunks[name].producer[count:]
+            left = chunks[name].after(count)
             f.watermark_us = s.time.propose(s.staging.producers, left, monotonic_us)
         if self.draining:
             self._end(facts)

@@ -1,10 +1,12 @@
 """Watermarks: the event time of a stream, with idle and ended producers.  No I/O.
 
-A stream's watermark is the minimum over its active producers of (latest time − lateness).  It never
-decreases.  A producer is active from its first contact.  It ceases to be active when it has been
-silent for `idle_after` or has sent end-of-stream, and no rows of it are staged.  One that is too
-far behind (`edged.beat.laggards`) is not active either.  If no producer is active, the watermark is
-that of the most advanced one.  If all that ever sent a row have ended and nothing is staged, it is
+A stream's watermark is the minimum over its active producers of (latest time − lateness).  Of a
+producer that promises a watermark itself, as the link of another daemon does, it is that promise,
+or the earliest time of its rows that are still staged where that is less.  It never decreases.  A
+producer is active from its first contact.  It ceases to be active when it has been silent for
+`idle_after` or has sent end-of-stream, and no rows of it are staged.  One that is too far behind
+(`edged.beat.laggards`) is not active either.  If no producer is active, the watermark is that of
+the most advanced one.  If all that ever sent a row have ended and nothing is staged, it is
 `WATERMARK_MAX_US`; `reopen` alone takes it back from there.  The beat's record holds the watermark;
 a replay reads it there.
 
@@ -68,10 +70,10 @@ class WatermarkTracker:
         self.fresh = self.fresh and not (producers.latest_us[:n] > WATERMARK_MIN_US).any()
         np.maximum(self.latest_us[:n], producers.latest_us[:n], out=self.latest_us[:n])
 
-    def propose(self, producers: Producers, left: npt.NDArray[np.int32], monotonic_us: int) -> int:
+    def propose(self, producers: Producers, left: Chunks, monotonic_us: int) -> int:
         """The watermark that the producers allow now; it is not applied.
 
-        `left` are the producer numbers of all chunks that stay in staging.
+        `left` are the chunks that stay in staging.
         """
         n = len(producers.ids)
         self._grow(n)
@@ -79,16 +81,23 @@ class WatermarkTracker:
         ended = producers.ended[:n] != 0
         known = (producers.seen_us[:n] > 0) & ~ended
         active = known & (monotonic_us - producers.seen_us[:n] < self.idle_after_us)
-        active[left] = True
+        active[left.producer] = True
         active &= producers.behind[:n] == 0
-        counted = latest[active]
-        if counted.size:
-            return max(self.watermark_us, behind(int(counted.min()), self.lateness_us))
+        promised = producers.promised_us[:n]
+        promises = promised > WATERMARK_MIN_US
+        if active.any():
+            guessed = latest[active & ~promises]
+            lowest = behind(int(guessed.min(initial=WATERMARK_MAX_US)), self.lateness_us)
+            if promises.any():
+                floor = promised.copy()
+                np.minimum.at(floor, left.producer, left.time_min)
+                lowest = min(lowest, int(floor[active & promises].min(initial=lowest)))
+            return max(self.watermark_us, lowest)
         sending = known & (producers.latest_us[:n] > WATERMARK_MIN_US)
-        if ended.any() and not left.size and not sending.any():
+        if ended.any() and not len(left) and not sending.any():
             return WATERMARK_MAX_US
-        best = int(latest.max()) if n else WATERMARK_MIN_US
-        return max(self.watermark_us, behind(best, self.lateness_us))
+        best = behind(int(latest.max(initial=WATERMARK_MIN_US)), self.lateness_us)
+        return max(self.watermark_us, best, int(promised.max(initial=WATERMARK_MIN_US)))
 
     def horizon(self, producers: Producers, monotonic_us: int) -> int | None:
         """The slowest active producer's latest *staged* time; None: no producer is active.

@@ -2,8 +2,12 @@
 
 Producer → edged is a plain Arrow IPC stream.  Metadata of the schema: `edged.stream` (required),
 `edged.producer` (this producer's id), `edged.token`, `edged.settle` ("1": HELLO comes once it is
-final), `edged.content` (names what this producer sends), `edged.losses` ("1": LOST frames come).
-Metadata of each record batch: `edged.seq`, decimal ASCII, counting 1, 2, 3 … per producer.
+final), `edged.content` (names what this producer sends), `edged.losses` ("1": LOST frames come),
+`edged.session` (COUNTER.NONCE.BASE of a link), `edged.from` (decimal ASCII: the first batch that
+this producer still has).  Metadata of each record batch: `edged.seq`, decimal ASCII, counting 1, 2,
+3 … per producer; `edged.watermark`, decimal ASCII with an optional sign: event time (µs) before
+which no later row comes, 2^63 - 1 at the end of the stream; `edged.sum`, 16 hexadecimal digits:
+what the producer calls the batch besides its number.
 
 edged → producer are little-endian frames; a producer without an id gets errors only:
 
@@ -15,6 +19,7 @@ edged → producer are little-endian frames; a producer without an id gets error
     4 END_ACK  the end of stream is committed
     5 AGAIN    UTF-8 text: the connection ends for a temporary reason; connect again
     6 LOST     u64 late rows, u64 rows too far ahead: dropped so far, of all this producer has sent
+    7 LINK     u64 number, u64 sum of the last batch staged, after HELLO where a session was named
 """
 
 from __future__ import annotations
@@ -24,8 +29,10 @@ import struct
 STREAM_KEY, PRODUCER_KEY, TOKEN_KEY = b"edged.stream", b"edged.producer", b"edged.token"
 SETTLE_KEY, SEQ_KEY = b"edged.settle", b"edged.seq"
 CONTENT_KEY, LOSSES_KEY = b"edged.content", b"edged.losses"
+SESSION_KEY, FROM_KEY = b"edged.session", b"edged.from"
+WATERMARK_KEY, SUM_KEY = b"edged.watermark", b"edged.sum"
 
-HELLO, ACK, ERROR, END_ACK, AGAIN, LOST = 1, 2, 3, 4, 5, 6
+HELLO, ACK, ERROR, END_ACK, AGAIN, LOST, LINK = 1, 2, 3, 4, 5, 6, 7
 END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 """Arrow's end-of-stream marker."""
 PAYLOAD_MAX = 1 << 16
@@ -54,6 +61,11 @@ def end_ack() -> bytes:
 def lost(late: int, ahead: int) -> bytes:
     """A LOST frame."""
     return _HEAD.pack(LOST, _LOST.size) + _LOST.pack(late, ahead)
+
+
+def link(seq: int, sum: int) -> bytes:
+    """A LINK frame."""
+    return _HEAD.pack(LINK, _LOST.size) + _LOST.pack(seq, sum)
 
 
 def losses_of(payload: bytes) -> tuple[int, int]:

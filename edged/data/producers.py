@@ -8,7 +8,8 @@ A recovery that lost positions (`lose_positions`) leaves producers with numbers 
 The first batch of such a producer may be ahead of its number; what is between was acknowledged and
 is lost, and is in `jumps`.
 
-Durable: ids, seq, latest_us, ended, behind, late, contents, unsure, names_lost.  `seen_us` is on
+Durable: ids, seq, latest_us, ended, behind, late, contents, promised_us, sums, sessions, unsure,
+names_lost.  `seen_us` is on
 the monotonic clock of this run, `ahead` counts in this run.
 `changes` gives the delta for a beat's record; `apply` replays it in the order freed numbers, new
 names, values.  `late` is not in it: a replay counts late rows again.  Both `changes` and `to_json`
@@ -20,16 +21,58 @@ The arrays are replaced when they grow: read them through the object, keep no re
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from edged.data.flow import WATERMARK_MIN_US
+from edged.data.flow import WATERMARK_MAX_US, WATERMARK_MIN_US
 
+_VALUES = ("seq", "latest_us", "ended", "behind", "promised_us", "sums")
+"""The arrays that `changes` compares."""
 ANONYMOUS = 0
 """The number of all peers without a name."""
+
+
+class Names(dict[int, str]):
+    """Texts by number, with what has changed since the last `mark_logged`.  "" stands for none."""
+
+    def __init__(self, entries: Iterable[tuple[int, str]] = ()) -> None:
+        super().__init__(entries)
+        self._logged: dict[int, str] = dict(self)
+
+    def put(self, number: int, text: str) -> None:
+        """Set a number's text; "" removes it."""
+        if text:
+            self[number] = text
+        else:
+            self.pop(number, None)
+
+    def changed(self) -> bool:
+        """Whether `changes` is not empty."""
+        return self != self._logged
+
+    def changes(self) -> list[list[Any]]:
+        """[number, text] of each change."""
+        if self == self._logged:
+            return []
+        named = {n: self.get(n, "") for n in sorted(self.keys() | self._logged.keys())}
+        return [[n, text] for n, text in named.items() if text != self._logged.get(n, "")]
+
+    def apply(self, changes: Iterable[tuple[int, str]]) -> None:
+        """Apply `changes`."""
+        for number, text in changes:
+            self.put(number, text)
+
+    def mark_logged(self) -> None:
+        """The changes are in a record."""
+        if self != self._logged:
+            self._logged = dict(self)
+
+    def to_json(self) -> list[list[Any]]:
+        """All entries, for a snapshot."""
+        return [[n, text] for n, text in sorted(self.items())]
 
 
 class Producers:
@@ -52,15 +95,21 @@ class Producers:
         """Rows dropped so far because they were late."""
         self.ahead: npt.NDArray[np.int64] = np.zeros(16, np.int64)[:1]
         """Rows refused in this run because their time was too far ahead."""
-        self.contents: dict[int, str] = {}
+        self.promised_us: npt.NDArray[np.int64] = np.full(16, WATERMARK_MIN_US, np.int64)[:1]
+        """Event time before which no later row comes, as the producer promises; WATERMARK_MIN_US:
+        it promises none."""
+        self.sums: npt.NDArray[np.int64] = np.zeros(16, np.int64)[:1]
+        """What the producer calls its last batch besides its number; 0: nothing."""
+        self.contents = Names()
         """What producers send, by number, of those that name it."""
+        self.sessions = Names()
+        """The last session of producers that are links of other daemons: counter and nonce."""
         self.unsure: set[int] = set()
         """Numbers whose `seq` may be too low: the record of later batches is lost."""
         self.names_lost = False
         """Whether a producer without a number may have had one."""
         self.jumps: list[tuple[str, int, int]] = []
         """Producer, first and last batch of each lost range; the reader clears it."""
-        self._told: dict[int, str] = {}
         self.forgotten: list[int] = []
         """Numbers freed since the last `mark_logged`."""
         self._numbers: dict[str, int] = {"": ANONYMOUS}
@@ -108,19 +157,33 @@ class Producers:
         self.ids[number] = ""
         self.seq[number], self.latest_us[number] = 0, WATERMARK_MIN_US
         self.seen_us[number] = self.ended[number] = 0
-        self.behind[number] = self.late[number] = self.ahead[number] = 0
+        self.behind[number] = self.late[number] = self.ahead[number] = self.sums[number] = 0
+        self.promised_us[number] = WATERMARK_MIN_US
         self.contents.pop(number, None)
+        self.sessions.pop(number, None)
         self.unsure.discard(number)
         self.forgotten.append(number)
         self._free = sorted({*self._free, number})
         self._new = [n for n in self._new if n != number]
 
-    def name_content(self, number: int, content: str) -> None:
-        """Note what a producer sends; "": it does not name it."""
-        if content:
-            self.contents[number] = content
-        else:
-            self.contents.pop(number, None)
+    def promise(self, number: int, watermark_us: int) -> None:
+        """Note that no row before `watermark_us` comes later; WATERMARK_MAX_US: none comes."""
+        self.ended[number] = watermark_us == WATERMARK_MAX_US
+        if watermark_us != WATERMARK_MAX_US:
+            self.promised_us[number] = max(self.promised_us[number], watermark_us)
+            self.latest_us[number] = max(self.latest_us[number], watermark_us)
+
+    def go_on_from(self, number: int, seq: int) -> bool:
+        """Make `seq` the next batch of a producer that no longer has earlier ones; False: an
+        earlier one was staged last.  What a known producer skips is in `jumps`."""
+        last = int(self.seq[number])
+        if last >= seq - 1:
+            return False
+        if last or number in self.unsure:
+            self.jumps.append((self.ids[number], last + 1, seq - 1))
+        self.seq[number], self.sums[number] = seq - 1, 0
+        self.unsure.discard(number)
+        return True
 
     def touch(self, monotonic_us: int) -> None:
         """Set `seen_us` of all producers: after a recovery none is idle."""
@@ -133,7 +196,8 @@ class Producers:
     def changes_if_any(self) -> dict[str, Any]:
         """`changes`; an empty dict where nothing has changed."""
         at = self._changed_numbers()
-        if at.size or self._new or self.forgotten or self.contents != self._told:
+        named = self.contents.changed() or self.sessions.changed()
+        if at.size or self._new or self.forgotten or named:
             return self._changes(at)
         return {}
 
@@ -142,11 +206,7 @@ class Producers:
         return self._changes(self._changed_numbers())
 
     def _changes(self, at: npt.NDArray[np.int64]) -> dict[str, Any]:
-        contents: dict[int, str] = {}
-        if self.contents != self._told:
-            named = self.contents.keys() | self._told.keys()
-            contents = {n: self.contents.get(n, "") for n in sorted(named)}
-        return {
+        changes = {
             "forgotten": self.forgotten,
             "ids": [[number, self.ids[number]] for number in self._new],
             "number": at.tolist(),
@@ -154,8 +214,14 @@ class Producers:
             "latest_us": self.latest_us[at].tolist(),
             "ended": self.ended[at].tolist(),
             "behind": self.behind[at].tolist(),
-            "contents": [[n, c] for n, c in contents.items() if c != self._told.get(n, "")],
+            "contents": self.contents.changes(),
         }
+        if sessions := self.sessions.changes():
+            changes["sessions"] = sessions
+        if (self.promised_us[at] != WATERMARK_MIN_US).any() or self.sums[at].any():
+            changes["promised_us"] = self.promised_us[at].tolist()
+            changes["sums"] = self.sums[at].tolist()
+        return changes
 
     def apply(self, changes: Mapping[str, Any]) -> None:
         """Apply a delta from `changes`; call it before the beat's rows are staged again."""
@@ -172,8 +238,10 @@ class Producers:
         self.latest_us[at] = changes["latest_us"]
         self.ended[at] = changes["ended"]
         self.behind[at] = changes.get("behind", 0)
-        for number, content in changes.get("contents", []):
-            self.name_content(number, content)
+        self.promised_us[at] = changes.get("promised_us", WATERMARK_MIN_US)
+        self.sums[at] = changes.get("sums", 0)
+        self.contents.apply(changes.get("contents", []))
+        self.sessions.apply(changes.get("sessions", []))
         self.mark_logged()
 
     def apply_behind_hole(self, changes: Mapping[str, Any]) -> None:
@@ -190,18 +258,19 @@ class Producers:
         keep = [i for i, number in enumerate(changes["number"]) if number in named]
         rest = {
             name: [changes[name][i] for i in keep]
-            for name in ("number", "seq", "latest_us", "ended", "behind")
+            for name in ("number", *_VALUES)
             if name in changes
         }
-        contents = [[n, c] for n, c in changes.get("contents", []) if n in named]
-        self.apply({**changes, **rest, "contents": contents})
+        for name in ("contents", "sessions"):
+            rest[name] = [[n, c] for n, c in changes.get(name, []) if n in named]
+        self.apply({**changes, **rest})
 
     def mark_logged(self) -> None:
         """The delta of `changes` is in a record."""
         self.forgotten, self._new = [], []
         self._logged = self._values()
-        if self._told != self.contents:
-            self._told = dict(self.contents)
+        self.contents.mark_logged()
+        self.sessions.mark_logged()
 
     def to_json(self) -> dict[str, Any]:
         """The durable fields, for a snapshot."""
@@ -212,7 +281,10 @@ class Producers:
             "ended": self.ended.tolist(),
             "behind": self.behind.tolist(),
             "late": self.late.tolist(),
-            "contents": [[n, c] for n, c in sorted(self.contents.items())],
+            "contents": self.contents.to_json(),
+            "promised_us": self.promised_us.tolist(),
+            "sums": self.sums.tolist(),
+            "sessions": self.sessions.to_json(),
             "unsure": sorted(self.unsure),
             "names_lost": self.names_lost,
         }
@@ -237,7 +309,10 @@ class Producers:
         self.ended = np.array(document["ended"], np.uint8)
         self.behind = np.array(document.get("behind", [0] * n), np.uint8)
         self.late = np.array(document.get("late", [0] * n), np.int64)
-        self.contents = dict(document.get("contents", []))
+        self.contents = Names(document.get("contents", []))
+        self.sessions = Names(document.get("sessions", []))
+        self.promised_us = np.array(document.get("promised_us", [WATERMARK_MIN_US] * n), np.int64)
+        self.sums = np.array(document.get("sums", [0] * n), np.int64)
         self.unsure = set(document.get("unsure", ()))
         self.names_lost = bool(document.get("names_lost", False))
         self.ahead = np.zeros(n, np.int64)
@@ -263,18 +338,18 @@ class Producers:
         self.behind = _extended(self.behind, size, 0)
         self.late = _extended(self.late, size, 0)
         self.ahead = _extended(self.ahead, size, 0)
+        self.promised_us = _extended(self.promised_us, size, WATERMARK_MIN_US)
+        self.sums = _extended(self.sums, size, 0)
 
     def _values(self) -> tuple[npt.NDArray[Any], ...]:
         """Copies of the values that `changes` compares."""
-        return (self.seq.copy(), self.latest_us.copy(), self.ended.copy(), self.behind.copy())
+        return tuple(getattr(self, name).copy() for name in _VALUES)
 
     def _changed_numbers(self) -> npt.NDArray[np.int64]:
-        seq, latest_us, ended, behind = self._logged
-        n = seq.size
-        differs = self.seq[:n] != seq
-        differs |= self.latest_us[:n] != latest_us
-        differs |= self.ended[:n] != ended
-        differs |= self.behind[:n] != behind
+        n = self._logged[0].size
+        differs = np.zeros(n, np.bool_)
+        for name, logged in zip(_VALUES, self._logged, strict=True):
+            differs |= getattr(self, name)[:n] != logged
         if n < len(self.ids):
             differs = np.concatenate([differs, np.ones(len(self.ids) - n, np.bool_)])
         if self.forgotten:

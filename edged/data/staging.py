@@ -62,6 +62,12 @@ class Chunks:
     def __len__(self) -> int:
         return self.stop.size
 
+    def after(self, count: int) -> Chunks:
+        """The chunks after the first `count`, with the same stops."""
+        return Chunks(
+            self.producer[count:], self.stop[count:], self.time_min[count:], self.time_max[count:]
+        )
+
     @property
     def rows(self) -> int:
         """Rows that the chunks hold together."""

@@ -57,6 +57,7 @@ class Connection:
         "filled",
         "id",
         "layout",
+        "links",
         "need",
         "number",
         "own",
@@ -86,7 +87,7 @@ class Connection:
         self._memory, self._lines = memory, lines
         self.sock, self.fd, self.peer, self.since_us = sock, sock.fileno(), peer, since_us
         self.state, self.tls_shaking = GREETING, tls
-        self.ended = self.slow = False
+        self.ended = self.slow = self.links = False
         self.told: tuple[int, int] | None = None
         """The losses of the last LOST frame; None: the producer has not asked for them."""
         self.feed = -1

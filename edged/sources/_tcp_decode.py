@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from edged.data.columns import address
 from edged.data.scratch import Scratch
 from edged.data.staging import CLOCK_SANE_US, TIME_MAX_US, Staging, StagingTarget
-from kernels.cpu import ipc, ipc_columns
+from kernels.cpu import ipc, ipc_columns, ipc_packed
 from kernels.cpu.ipc_columns import FACTS, TOTALS
 
 if TYPE_CHECKING:
@@ -92,6 +93,13 @@ class Decoder:
 
     def _stage(self, regions: Int64s, messages: Int64s, sizes: Int64s, wall_us: int) -> None:
         staging, count = self.staging, len(messages)
+        packed = messages[:, ipc.MESSAGE.state] == ipc.PACKED
+        if packed.any():
+            unpacked = int(messages[packed, ipc.MESSAGE.unpacked].sum())
+            arena = address(self._scratch.get("unpacked", unpacked, np.uint8))
+            ipc_packed.unpack(
+                messages, count, regions, self._layouts, self._limits, sizes, arena
+            )  # fmt: skip
         places = self._scratch.get("places", count * self._width, np.int64)
         places = places.reshape(count, self._width)
         totals = np.zeros(TOTALS.bytes + self._width, np.int64)
@@ -121,6 +129,7 @@ class Decoder:
         chunks = ipc_columns.finish(
             messages, count, regions, to.row, log.tail, log.producer, log.stop, log.time_min,
             log.time_max, producers.seq, producers.latest_us, producers.ended,
+            producers.promised_us, producers.sums,
         )  # fmt: skip
         staging.extend(rows, chunks, int(facts[FACTS.latest]))
 
@@ -166,6 +175,9 @@ def problem(region: Int64s, staging: Staging, message_bytes_max: int) -> str:
         ipc.E_LENGTH: f"column {column}: its length or null count contradicts the batch's length",
         ipc.E_SEQ: "edged.seq is not a number from 1 to 999999999999999999",
         ipc.E_AFTER_END: "bytes follow the end of the stream",
+        ipc.E_WATERMARK: "edged.watermark is not a number of 64 bits",
+        ipc.E_SUM: "edged.sum is not 16 hexadecimal digits",
+        ipc.E_PACKED: "a compressed buffer is damaged",
         ipc.E_STAGED: f"a batch takes {detail} bytes of memory, more than this stream may hold"
         " at once; send smaller batches",
     }

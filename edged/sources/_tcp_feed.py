@@ -24,6 +24,7 @@ from kernels.cpu import ipc
 
 if TYPE_CHECKING:
     from edged.sources._tcp_connection import Connection, MessageMemory
+    from edged.sources._tcp_greeting import Greeting
     from edged.sources._tcp_socket_table import SocketTable
 
 Int64s = npt.NDArray[np.int64]
@@ -112,17 +113,21 @@ class StreamFeed:
         """Bytes that may be received for this stream now."""
         return int(self.staging.room() / self.staging.staged_per_wire_byte)
 
-    def attach(
-        self, connection: Connection, producer: str, content: str, monotonic_us: int
-    ) -> None:
+    def attach(self, connection: Connection, greeting: Greeting, monotonic_us: int) -> None:
         """Add a connection to the table and mark its producer as seen."""
+        producer = greeting.producer
         producers = self.staging.producers
         if producer and not producers.known(producer):
             self._make_room()
         number = producers.number(producer) if producer else 0
         producers.seen_us[number] = monotonic_us
         if producer:
-            producers.name_content(number, content)
+            producers.contents.put(number, greeting.content)
+        if greeting.session is not None:
+            producers.sessions.put(number, str(greeting.session))
+        if greeting.first and producers.go_on_from(number, greeting.first):
+            self._committed = at_least(self._committed, number + 1)
+            self._committed[number] = greeting.first - 1
         connection.id, connection.number, connection.feed = producer, number, self.index
         if self._free:
             slot = self._free.pop()
@@ -166,6 +171,14 @@ class StreamFeed:
                 f"producer {producer} has already sent {sent} batches of other content: take"
                 " another id, or go on with the same files, columns and size of batches"
             )
+
+    def check_session(self, greeting: Greeting) -> None:
+        """Raise ProtocolError where another daemon has taken a link's producer over."""
+        producers = self.staging.producers
+        if greeting.session is not None and producers.known(greeting.producer):
+            number = producers.number(greeting.producer)
+            known, sent = producers.sessions.get(number, ""), int(producers.seq[number])
+            greeting.session.check(greeting.producer, known, sent)
 
     def losses(self, number: int) -> tuple[int, int]:
         """Rows of a producer that were dropped: late ones, and ones too far ahead."""
@@ -229,6 +242,11 @@ class StreamFeed:
     def committed(self, number: int) -> int:
         """The last committed sequence number of a producer."""
         return int(self._committed[number]) if number < self._committed.size else 0
+
+    def last(self, number: int) -> tuple[int, int]:
+        """Number and sum of the last batch staged of a producer, the sum as 64 bits; 0: none."""
+        producers = self.staging.producers
+        return int(producers.seq[number]), int(producers.sums[number]) & (2**64 - 1)
 
     def commit(self, numbers: Int64s, seqs: Int64s) -> None:
         """Mark batches up to these numbers as durable.  Needs the source's lock."""
@@ -390,9 +408,10 @@ class StreamFeed:
             except Exception as wrong:
                 texts[r] = self._boundary.refusal(connection.name, wrong, BATCH)
                 continue
-            producers.ended[connection.number] = 0
+            producers.promise(connection.number, int(message[ipc.MESSAGE.watermark]))
             if message[ipc.MESSAGE.seq]:
                 producers.seq[connection.number] = message[ipc.MESSAGE.seq]
+                producers.sums[connection.number] = message[ipc.MESSAGE.sum]
         return texts
 
     def _reader(self, connection: Connection) -> SlowReader:

@@ -13,7 +13,9 @@ from edged.client import frames
 from edged.data.columns import address
 from edged.data.schema_message import check_schema_message
 from edged.errors import ProtocolError, Unauthorized
+from edged.sources._tcp_session import Session
 from kernels.cpu import ipc
+from kernels.cpu.ipc_frame import FRAME, frame
 
 GREETING_BYTES_MAX = 1 << 20
 """Size of the largest accepted schema message."""
@@ -30,7 +32,8 @@ class Greeting:
     """The content of a greeting; `size` is its length in bytes.
 
     With `settle`, HELLO is sent only once it is final; with `losses`, LOST frames are sent.
-    `content` names what the producer sends; "": it is not named.
+    `content` names what the producer sends; "": it is not named.  `session` is that of a link.
+    `first` is the first batch that the producer still has; 0: it does not say.
     """
 
     stream: str
@@ -38,6 +41,8 @@ class Greeting:
     settle: bool
     losses: bool
     content: str
+    session: Session | None
+    first: int
     schema: pa.Schema
     message: bytes
     size: int
@@ -49,7 +54,7 @@ def wanted(data: bytes) -> int:
     if len(data) < GREETING_HEAD_BYTES:
         return GREETING_HEAD_BYTES - len(data)
     out = _framed(data)
-    size = int(out[ipc.FRAME.size]) or 8 + int(out[ipc.FRAME.metadata])
+    size = int(out[FRAME.size]) or 8 + int(out[FRAME.metadata])
     return max(1, min(size, GREETING_BYTES_MAX + 1) - len(data))
 
 
@@ -60,9 +65,9 @@ def read_greeting(data: bytes, token: bytes | None) -> Greeting | None:
     """
     out = _framed(data)
     error, size, kind = (
-        int(out[ipc.FRAME.error]),
-        int(out[ipc.FRAME.size]),
-        int(out[ipc.FRAME.header]),
+        int(out[FRAME.error]),
+        int(out[FRAME.size]),
+        int(out[FRAME.header]),
     )
     if error == ipc.E_MAGIC:
         raise ProtocolError("this is not an Arrow IPC stream (it begins with FF FF FF FF)")
@@ -74,7 +79,7 @@ def read_greeting(data: bytes, token: bytes | None) -> Greeting | None:
         return None
     if kind != ipc.SCHEMA:
         raise ProtocolError("the first message is not a schema")
-    if out[ipc.FRAME.flag]:
+    if out[FRAME.flag]:
         raise ProtocolError("the sender is big-endian; send little-endian buffers")
     check_schema_message(data[:size])
     try:
@@ -92,7 +97,11 @@ def read_greeting(data: bytes, token: bytes | None) -> Greeting | None:
     settle = _flag(metadata, frames.SETTLE_KEY, producer)
     losses = _flag(metadata, frames.LOSSES_KEY, producer)
     content = _content(metadata, producer)
-    return Greeting(stream, producer, settle, losses, content, schema, data[:size], size)
+    session = _session(metadata, producer)
+    first = _first(metadata, producer)
+    return Greeting(
+        stream, producer, settle, losses, content, session, first, schema, data[:size], size
+    )
 
 
 def _check_texts(schema: pa.Schema) -> None:
@@ -106,9 +115,9 @@ def _check_texts(schema: pa.Schema) -> None:
 
 
 def _framed(data: bytes) -> npt.NDArray[np.int64]:
-    out = np.zeros(len(ipc.FRAME), np.int64)
+    out = np.zeros(len(FRAME), np.int64)
     copy = np.frombuffer(bytearray(data), np.uint8)
-    ipc.frame(address(copy), len(data), out)
+    frame(address(copy), len(data), out)
     return out
 
 
@@ -133,6 +142,22 @@ def _content(metadata: dict[bytes, bytes], producer: str) -> str:
             " edged.producer"
         )
     return raw.decode()
+
+
+def _session(metadata: dict[bytes, bytes], producer: str) -> Session | None:
+    raw = metadata.get(frames.SESSION_KEY)
+    if raw is not None and not producer:
+        raise ProtocolError("edged.session goes with an edged.producer")
+    return None if raw is None else Session.parse(raw)
+
+
+def _first(metadata: dict[bytes, bytes], producer: str) -> int:
+    raw = metadata.get(frames.FROM_KEY)
+    if raw is None:
+        return 0
+    if not producer or not raw.isdigit() or len(raw) > ipc.SEQ_DIGITS_MAX or int(raw) == 0:
+        raise ProtocolError("edged.from is a batch's number, and goes with an edged.producer")
+    return int(raw)
 
 
 def _flag(metadata: dict[bytes, bytes], key: bytes, producer: str) -> bool:

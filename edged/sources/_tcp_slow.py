@@ -1,8 +1,8 @@
 """Decoding by pyarrow, batch by batch, for what the kernels do not decode.
 
-These are compressed bodies, dictionaries, other string layouts and other integer widths.  One
-pyarrow stream reader lives as long as the connection and keeps dictionaries and their deltas; it is
-given whole messages and asked for a batch only when one is there.
+These are bodies compressed by ZSTD, dictionaries, other string layouts and other integer widths.
+One pyarrow stream reader lives as long as the connection and keeps dictionaries and their deltas;
+it is given whole messages and asked for a batch only when one is there.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from edged.data.columns import Batch
 from edged.data.schema import Schema
 from edged.errors import ProtocolError, SchemaMismatch
 from kernels.cpu import ipc
+from kernels.cpu.ipc_frame import FRAME, frame, inflated
 
 
 class _Feed:
@@ -49,7 +50,7 @@ class SlowReader:
         self._feed.feed(schema_message)
         self._reader = pa.ipc.open_stream(pa.PythonFile(self._feed, mode="r"))
         self._schema, self._bytes_max = schema, bytes_max
-        self._out = np.zeros(len(ipc.FRAME), np.int64)
+        self._out = np.zeros(len(FRAME), np.int64)
         self._dictionary_bytes = 0
 
     def take(self, message: npt.NDArray[np.int64]) -> Batch | None:
@@ -60,14 +61,14 @@ class SlowReader:
         address = int(message[ipc.MESSAGE.meta])
         meta = int(message[ipc.MESSAGE.body]) - address - 8
         body = int(message[ipc.MESSAGE.body_length])
-        claim = ipc.inflated(address + 8, meta, body)
-        ipc.frame(address, 8 + meta + body, self._out)
-        kind = int(self._out[ipc.FRAME.header])
+        claim = inflated(address + 8, meta, body)
+        frame(address, 8 + meta + body, self._out)
+        kind = int(self._out[FRAME.header])
         if claim < 0:
             raise ProtocolError("a batch's metadata is damaged")
         if kind == ipc.DICTIONARY:
             self._dictionary_bytes = claim + (
-                self._dictionary_bytes if self._out[ipc.FRAME.flag] else 0
+                self._dictionary_bytes if self._out[FRAME.flag] else 0
             )
         if max(claim, self._dictionary_bytes) > self._bytes_max:
             raise ProtocolError(

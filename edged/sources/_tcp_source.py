@@ -353,13 +353,15 @@ class TcpSource(Source):
         connection.layout, connection.slow = layout, layout == SLOW_LAYOUT
         connection.schema_message = greeting.message
         feed.check_content(greeting.producer, greeting.content)
+        feed.check_session(greeting)
         older = feed.named(greeting.producer)
         if older is not None:
             text = f"a newer connection of producer {greeting.producer} took over"
             self._refuse(older, text, "taken_over", monotonic_us)
         self._admission.let_in(connection)
         with self._lock:
-            feed.attach(connection, greeting.producer, greeting.content, monotonic_us)
+            feed.attach(connection, greeting, monotonic_us)
+            connection.links = greeting.session is not None
             connection.state = OPEN
             if greeting.losses:
                 connection.told = feed.losses(connection.number)
@@ -434,6 +436,8 @@ class TcpSource(Source):
         hello = frames.numbered(frames.HELLO, feed.committed(connection.number))
         if connection.told is not None:
             hello += frames.lost(*connection.told)
+        if connection.links:
+            hello += frames.link(*feed.last(connection.number))
         self._flushed(connection, connection.send(hello))
 
     def _tell_losses(self, sealed: Sealed) -> None:

@@ -197,7 +197,7 @@ class _Replay:
         assert self.reader is not None
         producers = self._staging.producers
         producers.ended[self._producer] = 1
-        producers.name_content(self._producer, self.reader.content())
+        producers.contents.put(self._producer, self.reader.content())
 
     def next_us(self) -> int | None:
         """Event time at which the next row is due: the largest of all rows so far."""

@@ -13,9 +13,10 @@ encapsulated messages, little-endian:
 (apache/arrow format/Message.fbs; the numbers are flatbuffer field ids).  Input is untrusted: every
 position is checked against the metadata's size, every buffer against the body's.
 
-Five passes, each over all regions of one stream:
+Six passes, each over all regions of one stream:
 
-    scan    messages → a table of messages; frames, sequence numbers, buffers checked
+    scan    messages → a table of messages; frames, numbers, buffers checked
+    unpack  bodies of PACKED messages → memory of the caller (`kernels.cpu.ipc_packed`)
     place   positions of each message's rows and bytes, relative to the first message
     copy    columns → target; offsets, UTF-8 and times checked      (may be split among workers)
     admit   removes refused messages and rows too far ahead; then `place` and `copy` run again
@@ -31,6 +32,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from kernels.cpu.flatbuffer import child_at, field_at, message_table, target_of, vector_fits
 from kernels.cpu.mem import load_i32, load_i64, load_u8, load_u16, load_u32, load_u64
 from kernels.cpu.records import ADDRESS, I64, field, words
 from kernels.registry import device, kernel
@@ -69,7 +71,7 @@ class IpcMessage(NamedTuple):
     seq: I64 = field("sequence number; 0 for none")
     nodes: ADDRESS = field("nodes of the RecordBatch")
     buffers: ADDRESS = field("buffers of the RecordBatch")
-    state: I64 = field("WHOLE, FILTERED, DROPPED or SLOW")
+    state: I64 = field("WHOLE, FILTERED, DROPPED, SLOW or PACKED")
     at: I64 = field("place of its first row, from the first message's on")
     kept: I64 = field("rows that are staged")
     time_min: I64 = field("earliest time of these")
@@ -77,6 +79,9 @@ class IpcMessage(NamedTuple):
     error: I64 = field("reason of refusal; 0 for none")
     column: I64 = field("number of the column that was refused")
     limit: I64 = field("latest time that is staged, of a FILTERED message")
+    watermark: I64 = field("earliest time of later rows of its producer; WATERMARK_NONE: not said")
+    sum: I64 = field("what its producer calls it besides its number; 0: nothing")
+    unpacked: I64 = field("bytes that a PACKED body takes, with its table of buffers")
 
 
 class IpcColumn(NamedTuple):
@@ -97,124 +102,113 @@ class IpcLimits(NamedTuple):
     row: I64 = field("staged bytes of a row, without values of variable size")
 
 
-class IpcFrame(NamedTuple):
-    """What `frame` finds at the begin of a message."""
-
-    error: I64 = field("reason of refusal; 0 for none")
-    size: I64 = field("bytes of the message; 0: not known yet")
-    header: I64 = field("type of the header")
-    metadata: I64 = field("bytes of the flatbuffer")
-    flag: I64 = field("1: a schema is big-endian, a dictionary is a delta")
-
-
 REGION, MESSAGE, LAYOUT = words(IpcRegion), words(IpcMessage), words(IpcColumn)
-LIMITS, FRAME = words(IpcLimits), words(IpcFrame)
+LIMITS = words(IpcLimits)
 
-WHOLE, FILTERED, DROPPED, SLOW = 0, 1, 2, 3  # states of a message
+WHOLE, FILTERED, DROPPED, SLOW, PACKED = 0, 1, 2, 3, 4  # states of a message
+WATERMARK_NONE = -(2**63)
+WATERMARK_END = 2**63 - 1
+"""A watermark that ends its producer's stream."""
 
-# Reasons of refusal (`error` of regions, messages and frames).
+# Reasons of refusal (`error` of regions, messages and `ipc_frame`).
 E_MAGIC, E_SIZE, E_METADATA, E_HEADER, E_VERSION, E_GAP = 1, 2, 3, 4, 5, 6
 E_COLUMNS, E_BUFFER = 7, 8
 E_NULLS, E_OFFSETS, E_UTF8, E_LENGTH, E_SEQ, E_AFTER_END, E_STAGED = 9, 10, 11, 12, 13, 14, 15
+E_WATERMARK, E_SUM, E_PACKED = 16, 17, 18
 
 SCHEMA, DICTIONARY, RECORD_BATCH = 1, 2, 3
+UNPACKED_MAX = 1 << 40
+"""Largest accepted claim of a compressed buffer, in bytes."""
 METADATA_MAX = 1 << 20
 """Largest accepted flatbuffer metadata, in bytes."""
-SEQ_KEY = np.uint64(0x65732E6465676465)
-"""The first eight bytes of `edged.seq`."""
+SEQ_KEY, SUM_KEY = np.uint64(0x65732E6465676465), np.uint64(0x75732E6465676465)
+WATERMARK_KEY, WATERMARK_REST = np.uint64(0x61772E6465676465), np.uint64(0x6B72616D72657461)
+"""The first eight bytes of `edged.seq`, `edged.sum` and `edged.watermark`, and the last eight of
+it."""
+SEQ_DIGITS_MAX, WATERMARK_DIGITS_MAX, SUM_DIGITS = 18, 19, 16
 
 
 @device
-def field_at(base: int, size: int, table: int, index: int, need: int) -> Any:
-    """Position of field `index` of the table at `table`; 0: absent; -1: out of bounds."""
-    vtable = table - load_i32(base + table)
-    if vtable < 0 or vtable + 4 > size:
+def number_at(at: int, digits: int, most: int) -> Any:
+    """The decimal number of `digits` digits at `at`; -1 where it has none, or more than `most`, or
+    does not fit."""
+    if digits < 1 or digits > most:
         return -1
-    length = load_u16(base + vtable)
-    if vtable + length > size:
-        return -1
-    slot = 4 + 2 * index
-    if slot + 2 > length:
-        return 0
-    offset = load_u16(base + vtable + slot)
-    if offset == 0:
-        return 0
-    at = table + offset
-    return at if at + need <= size else -1
-
-
-@device
-def target_of(base: int, size: int, at: int, need: int) -> Any:
-    """The target of the u32 offset at `at` (in bounds), if `need` bytes of it are in bounds; else
-    -1."""
-    to = at + load_u32(base + at)
-    return to if to + need <= size else -1
-
-
-@device
-def child_at(base: int, size: int, table: int, index: int) -> Any:
-    """Position of the table or vector of field `index`; 0: absent; -1: bad."""
-    at = field_at(base, size, table, index, 4)
-    if at <= 0:
-        return at
-    return target_of(base, size, at, 4)
-
-
-@device
-def vector_fits(base: int, size: int, vector: int, width: int) -> Any:
-    """Whether the vector at `vector` (its count in bounds) lies in bounds."""
-    return vector + 4 + load_u32(base + vector) * width <= size
-
-
-@device
-def is_seq_key(base: int, at: int) -> Any:
-    """Whether the string vector at `at` (in bounds) is `edged.seq`."""
-    return (
-        load_u32(base + at) == 9
-        and load_u64(base + at + 4) == SEQ_KEY
-        and load_u8(base + at + 12) == 0x71
-    )
-
-
-@device
-def sequence_of(base: int, size: int, message: int) -> Any:
-    """The number in custom metadata `edged.seq`; 0: none; -1: malformed."""
-    pairs = child_at(base, size, message, 4)
-    if pairs <= 0:
-        return pairs
-    if not vector_fits(base, size, pairs, 4):
-        return -1
-    for i in range(load_u32(base + pairs)):
-        pair = target_of(base, size, pairs + 4 + 4 * i, 4)
-        if pair < 0:
+    number = 0
+    for j in range(digits):
+        digit = load_u8(at + j) - 48
+        if digit < 0 or digit > 9 or number > (2**63 - 1 - digit) // 10:
             return -1
-        key = child_at(base, size, pair, 0)
-        if key < 0 or (key > 0 and not vector_fits(base, size, key, 1)):
-            return -1
-        if key == 0 or not is_seq_key(base, key):
-            continue
-        value = child_at(base, size, pair, 1)
-        if value <= 0 or not vector_fits(base, size, value, 1):
-            return -1
-        digits = load_u32(base + value)
-        if digits < 1 or digits > 18:
-            return -1
-        number = 0
-        for j in range(digits):
-            digit = load_u8(base + value + 4 + j) - 48
-            if digit < 0 or digit > 9:
-                return -1
-            number = number * 10 + digit
-        return number if number > 0 else -1
+        number = number * 10 + digit
+    return number
+
+
+@device
+def watermark_at(at: int, size: int, m: Any) -> Any:
+    """Set the watermark of `m` from its text; 0 or an error number."""
+    sign = int(load_u8(at)) if size > 0 else 0
+    signed = sign == 43 or sign == 45
+    number = number_at(at + signed, size - signed, WATERMARK_DIGITS_MAX)
+    if number < 0:
+        return E_WATERMARK
+    m[MESSAGE.watermark] = -number if sign == 45 else number
     return 0
 
 
 @device
-def message_table(base: int, size: int) -> Any:
-    """Position of the root table; -1 where it is out of bounds."""
-    if size < 8:
-        return -1
-    return target_of(base, size, 0, 4)
+def sum_at(at: int, size: int, m: Any) -> Any:
+    """Set the sum of `m` from its hexadecimal digits; 0 or an error number."""
+    if size != SUM_DIGITS:
+        return E_SUM
+    number = 0
+    for j in range(SUM_DIGITS):
+        letter = int(load_u8(at + j))
+        digit = letter - 48 if letter <= 57 else letter - 87
+        if digit < 0 or digit > 15 or (letter > 57 and digit < 10):
+            return E_SUM
+        number = (number << 4) | digit
+    m[MESSAGE.sum] = number
+    return 0
+
+
+@device
+def metadata_of(base: int, size: int, message: int, m: Any) -> Any:
+    """Set sequence number, watermark and sum of `m` from the custom metadata; 0 or an error
+    number."""
+    pairs = child_at(base, size, message, 4)
+    if pairs == 0:
+        return 0
+    if pairs < 0 or not vector_fits(base, size, pairs, 4):
+        return E_SEQ
+    for i in range(load_u32(base + pairs)):
+        pair = target_of(base, size, pairs + 4 + 4 * i, 4)
+        if pair < 0:
+            return E_SEQ
+        key = child_at(base, size, pair, 0)
+        if key < 0 or (key > 0 and not vector_fits(base, size, key, 1)):
+            return E_SEQ
+        length = load_u32(base + key) if key > 0 else 0
+        if length != 9 and length != 15:
+            continue
+        start = load_u64(base + key + 4)
+        if start != SEQ_KEY and start != SUM_KEY and start != WATERMARK_KEY:
+            continue
+        value = child_at(base, size, pair, 1)
+        if value <= 0 or not vector_fits(base, size, value, 1):
+            return E_SEQ
+        digits, text = load_u32(base + value), base + value + 4
+        problem = 0
+        if length == 15:
+            if start == WATERMARK_KEY and load_u64(base + key + 11) == WATERMARK_REST:
+                problem = watermark_at(text, digits, m)
+        elif start == SEQ_KEY and load_u8(base + key + 12) == 0x71:
+            m[MESSAGE.seq] = number_at(text, digits, SEQ_DIGITS_MAX)
+            problem = E_SEQ if m[MESSAGE.seq] <= 0 else 0
+        elif start == SUM_KEY and load_u8(base + key + 12) == 0x6D:
+            problem = sum_at(text, digits, m)
+        if problem:
+            return problem
+    return 0
 
 
 @device
@@ -256,10 +250,45 @@ def column_size(layouts: Any, k: int, c: int, m: Any) -> Any:
 
 
 @device
+def is_lz4(base: int, size: int, table: int) -> Any:
+    """Whether a BodyCompression is of LZ4 frames, buffer by buffer."""
+    if table < 0:
+        return False
+    codec, method = field_at(base, size, table, 0, 1), field_at(base, size, table, 1, 1)
+    if codec < 0 or method < 0:
+        return False
+    return (codec == 0 or load_u8(base + codec) == 0) and (
+        method == 0 or load_u8(base + method) == 0
+    )
+
+
+@device
+def unpacked_bytes(m: Any, buffers: int) -> Any:
+    """Bytes of a compressed body's buffers, each rounded up to 8, and of a table of them; -1 where
+    one lies outside the body or claims a size that cannot be."""
+    total = 16 * buffers
+    for b in range(buffers):
+        at = m[MESSAGE.buffers] + 16 * b
+        offset, length = load_i64(at), load_i64(at + 8)
+        if offset < 0 or length < 0 or offset > m[MESSAGE.body_length]:
+            return -1
+        if length > m[MESSAGE.body_length] - offset:
+            return -1
+        if length == 0:
+            continue
+        claim = load_i64(m[MESSAGE.body] + offset) if length >= 8 else -2
+        if claim < -1 or claim > UNPACKED_MAX:
+            return -1
+        total += ((length - 8 if claim == -1 else claim) + 7) & ~7
+    return total
+
+
+@device
 def batch_header(base: int, size: int, table: int, m: Any, columns: int, buffers: int) -> Any:
     """Fill in rows, nodes and buffers of message `m` from its RecordBatch.
 
-    Returns 0, an error number, or -1 for a batch that these kernels do not take (compressed).
+    Returns 0, an error number, or -1 for a batch that these kernels do not take (compressed by
+    another codec than LZ4).
     """
     length = field_at(base, size, table, 0, 8)
     nodes, ranges = child_at(base, size, table, 1), child_at(base, size, table, 2)
@@ -267,7 +296,7 @@ def batch_header(base: int, size: int, table: int, m: Any, columns: int, buffers
     if length < 0 or nodes < 0 or ranges < 0 or compression < 0:
         return E_METADATA
     m[MESSAGE.rows] = load_i64(base + length) if length > 0 else 0
-    if compression > 0:
+    if compression > 0 and not is_lz4(base, size, target_of(base, size, compression, 4)):
         return -1
     if nodes == 0 or ranges == 0:
         return E_COLUMNS
@@ -276,90 +305,15 @@ def batch_header(base: int, size: int, table: int, m: Any, columns: int, buffers
     if not vector_fits(base, size, nodes, 16) or not vector_fits(base, size, ranges, 16):
         return E_METADATA
     m[MESSAGE.nodes], m[MESSAGE.buffers] = base + nodes + 4, base + ranges + 4
-    if m[MESSAGE.rows] < 0 or m[MESSAGE.rows] > m[MESSAGE.body_length]:
+    most = m[MESSAGE.body_length]
+    if compression > 0:
+        m[MESSAGE.state] = PACKED
+        m[MESSAGE.unpacked] = most = unpacked_bytes(m, buffers)
+        if most < 0:
+            return E_PACKED
+    if m[MESSAGE.rows] < 0 or m[MESSAGE.rows] > most:
         return E_LENGTH
     return 0
-
-
-@kernel("void(int64, int64, int64[::1])", reference="tests.naive.ipc.frame")
-def frame(address: int, length: int, out: Any) -> None:
-    """Describe the message at `address` in `out` (`IpcFrame`)."""
-    out[:] = 0
-    if length < 8:
-        if length >= 4 and load_u32(address) != 0xFFFFFFFF:
-            out[FRAME.error] = E_MAGIC
-        return
-    if load_u32(address) != 0xFFFFFFFF:
-        out[FRAME.error] = E_MAGIC
-        return
-    size = load_i32(address + 4)
-    out[FRAME.metadata] = size
-    if size < 0 or size > METADATA_MAX:
-        out[FRAME.error] = E_SIZE
-        return
-    if size == 0:
-        out[FRAME.size] = 8
-        return
-    if length < 8 + size:
-        return
-    base = address + 8
-    message = message_table(base, size)
-    if message < 0:
-        out[FRAME.error] = E_METADATA
-        return
-    kind, body = field_at(base, size, message, 1, 1), field_at(base, size, message, 3, 8)
-    header = child_at(base, size, message, 2)
-    if kind <= 0 or header <= 0 or body < 0:
-        out[FRAME.error] = E_METADATA
-        return
-    body_length = load_i64(base + body) if body > 0 else 0
-    if body_length < 0 or body_length > 2**40:
-        out[FRAME.error] = E_SIZE
-        return
-    out[FRAME.size] = 8 + size + body_length
-    out[FRAME.header] = load_u8(base + kind)
-    if out[FRAME.header] == SCHEMA:
-        endian = field_at(base, size, header, 0, 2)
-        if endian < 0:
-            out[FRAME.error] = E_METADATA
-        elif endian > 0:
-            out[FRAME.flag] = load_u16(base + endian) != 0
-    elif out[FRAME.header] == DICTIONARY:
-        delta = field_at(base, size, header, 2, 1)
-        if delta < 0:
-            out[FRAME.error] = E_METADATA
-        elif delta > 0:
-            out[FRAME.flag] = load_u8(base + delta) != 0
-
-
-@kernel("int64(int64, int64, int64)", reference="tests.naive.ipc.inflated")
-def inflated(meta: int, size: int, body_length: int) -> Any:
-    """Declared uncompressed bytes of the record batch or dictionary whose flatbuffer is at `meta`;
-    -1 if it is malformed.  The body follows the flatbuffer."""
-    message = message_table(meta, size)
-    if message < 0:
-        return -1
-    kind, header = field_at(meta, size, message, 1, 1), child_at(meta, size, message, 2)
-    if kind > 0 and header > 0 and load_u8(meta + kind) == DICTIONARY:
-        header = child_at(meta, size, header, 1)
-    if kind <= 0 or header <= 0:
-        return -1
-    ranges, compression = child_at(meta, size, header, 2), field_at(meta, size, header, 3, 4)
-    if ranges <= 0 or compression < 0 or not vector_fits(meta, size, ranges, 16):
-        return -1
-    total = 0
-    for i in range(load_u32(meta + ranges)):
-        at = meta + ranges + 4 + 16 * i
-        offset, length = load_i64(at), load_i64(at + 8)
-        if offset < 0 or length < 0 or offset > body_length or length > body_length - offset:
-            return -1
-        if compression > 0 and length >= 8:
-            claim = load_i64(meta + size + offset)
-            if claim < -1 or claim > 2**40:
-                return -1
-            length = max(length, claim)
-        total += length
-    return total
 
 
 @device
@@ -413,15 +367,15 @@ def scan_message(
         regions[r, REGION.error] = 0
         return 0
     m[MESSAGE.meta], m[MESSAGE.body], m[MESSAGE.rows], m[MESSAGE.state] = at, base + size, 0, WHOLE
-    m[MESSAGE.seq] = 0
+    m[MESSAGE.seq], m[MESSAGE.watermark], m[MESSAGE.sum] = 0, WATERMARK_NONE, 0
     if header_type == DICTIONARY:
         regions[r, REGION.slow] = 1
     else:
         if regions[r, REGION.named]:
-            m[MESSAGE.seq] = sequence_of(base, size, message)
-        if m[MESSAGE.seq] < 0:
-            regions[r, REGION.error] = E_SEQ
-            return -1
+            code = metadata_of(base, size, message, m)
+            if code > 0:
+                regions[r, REGION.error] = code
+                return -1
         if regions[r, REGION.slow] == 0:
             code = batch_header(base, size, header, m, columns, buffers)
             if code > 0:
@@ -478,7 +432,13 @@ def scan(regions: Any, layouts: Any, limits: Any, messages: Any, sizes: Any) -> 
                     regions[r, REGION.error], regions[r, REGION.detail] = E_GAP, m[MESSAGE.seq]
                     break
                 seq = m[MESSAGE.seq]
-            if m[MESSAGE.state] == WHOLE:
+            if m[MESSAGE.state] == PACKED:
+                most = limits[LIMITS.staged] + 24 * buffers
+                if m[MESSAGE.unpacked] > most:
+                    regions[r, REGION.error] = E_STAGED
+                    regions[r, REGION.detail] = m[MESSAGE.unpacked]
+                    break
+            elif m[MESSAGE.state] == WHOLE:
                 staged = m[MESSAGE.rows] * limits[LIMITS.row]
                 for c in range(columns):
                     got = column_size(layouts, k, c, m)

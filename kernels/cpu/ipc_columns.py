@@ -21,6 +21,7 @@ from kernels.cpu.ipc import (
     MESSAGE,
     REGION,
     SLOW,
+    WATERMARK_END,
 )
 from kernels.cpu.mem import (
     copy_bytes,
@@ -66,7 +67,7 @@ DIAGONAL = np.uint64(0x8040201008040201)
 
 @kernel(
     "void(int64[:, ::1], int64, int64[:, ::1], int64[:, ::1], int64[::1])",
-    reference="tests.naive.ipc.place",
+    reference="tests.naive.ipc_columns.place",
 )
 def place(messages: Any, count: int, sizes: Any, places: Any, totals: Any) -> None:
     """Positions of each message relative to the first: `at` (rows) and `places` (bytes).
@@ -234,7 +235,7 @@ def times_of(m: Any, layout: Any) -> Any:
 @kernel(
     "void(int64[:, ::1], int64, int64, int64[:, ::1], int64[:, :, ::1], int64,"
     " int64[:, ::1], int64[:, ::1], int64, int64[::1], int64[::1])",
-    reference="tests.naive.ipc.copy",
+    reference="tests.naive.ipc_columns.copy",
 )
 def copy(
     messages: Any, first: int, last: int, regions: Any, layouts: Any, time_column: int,
@@ -296,7 +297,7 @@ def keep_admitted(m: Any, layouts: Any, k: int, time_column: int, sizes: Any, li
 
 @kernel(
     "void(int64[:, ::1], int64, int64[:, ::1], int64[:, :, ::1], int64, int64[:, ::1], int64[::1])",
-    reference="tests.naive.ipc.admit",
+    reference="tests.naive.ipc_columns.admit",
 )
 def admit(
     messages: Any, count: int, regions: Any, layouts: Any, time_column: int, sizes: Any, facts: Any
@@ -344,12 +345,13 @@ def admit(
 
 @kernel(
     "int64(int64[:, ::1], int64, int64[:, ::1], int64, int64, int32[::1], int64[::1], int64[::1],"
-    " int64[::1], int64[::1], int64[::1], uint8[::1])",
-    reference="tests.naive.ipc.finish",
+    " int64[::1], int64[::1], int64[::1], uint8[::1], int64[::1], int64[::1])",
+    reference="tests.naive.ipc_columns.finish",
 )
 def finish(
     messages: Any, count: int, regions: Any, row: int, chunk: int, chunk_producer: Any,
     chunk_stop: Any, chunk_min: Any, chunk_max: Any, seq: Any, latest_us: Any, ended: Any,
+    promised_us: Any, sums: Any,
 ) -> Any:  # fmt: skip
     """Write a chunk entry, from entry `chunk` on, for each message with rows, and update the
     producers.  `row` is the row of message place 0.  Returns the number of entries."""
@@ -360,8 +362,12 @@ def finish(
             continue
         p = regions[m[MESSAGE.region], REGION.producer]
         if m[MESSAGE.seq] > 0:
-            seq[p] = m[MESSAGE.seq]
-        ended[p] = 0
+            seq[p], sums[p] = m[MESSAGE.seq], m[MESSAGE.sum]
+        watermark = m[MESSAGE.watermark]
+        ended[p] = watermark == WATERMARK_END
+        if watermark != WATERMARK_END:
+            promised_us[p] = max(promised_us[p], watermark)
+            latest_us[p] = max(latest_us[p], watermark)
         if m[MESSAGE.kept] == 0:
             continue
         chunk_producer[chunk] = p

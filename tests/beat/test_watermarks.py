@@ -43,8 +43,9 @@ class Stream:
         self.time.take(chunk(n, time, time), 1)
 
     def watermark(self, *left: int) -> int:
-        numbers = np.array(left, np.int32)
-        self.time.watermark_us = self.time.propose(self.producers, numbers, self.now)
+        numbers, times = np.array(left, np.int32), np.zeros(len(left), np.int64)
+        chunks = Chunks(numbers, times, times, times)
+        self.time.watermark_us = self.time.propose(self.producers, chunks, self.now)
         return self.time.watermark_us
 
 
@@ -146,7 +147,8 @@ def test_state_survives_save_and_load(stream):
     other = WatermarkTracker(LATENESS, IDLE)
     other.load(stream.time.save())
     assert other.watermark_us == 5_000 - LATENESS
-    assert other.propose(stream.producers, np.empty(0, np.int32), stream.now) == 5_000 - LATENESS
+    none = Chunks.of(0, 0, np.empty(0, np.int64))
+    assert other.propose(stream.producers, none, stream.now) == 5_000 - LATENESS
 
 
 @pytest.mark.parametrize("end", [WATERMARK_MIN_US, WATERMARK_MAX_US])

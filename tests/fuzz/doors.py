@@ -94,6 +94,7 @@ class Batches(Door):
 
     def __init__(self) -> None:
         lz4 = pa.ipc.IpcWriteOptions(compression="lz4")
+        zstd = pa.ipc.IpcWriteOptions(compression="zstd")
         dictionary = STREAM.set(2, pa.field("name", pa.dictionary(pa.int8(), pa.string())))
         coded = dictionary.with_metadata({"edged.stream": "s"})
         parts = [rows(0, 20), rows(20, 7)]
@@ -101,13 +102,15 @@ class Batches(Door):
         self._slow = {
             tag: messages([], schema, options=options)
             for tag, schema, options in (
-                ("fast", metadata(), None), ("lz4", metadata(), lz4), ("coded", coded, None)
+                ("fast", metadata(), None), ("lz4", metadata(), lz4), ("zstd", metadata(), zstd),
+                ("coded", coded, None),
             )
         }  # fmt: skip
         self.corpora = {
             "fast": [self._rest("fast", messages(parts, first_seq=1, end=True)),
                      self._rest("fast", messages(parts))],
             "lz4": [self._rest("lz4", messages(parts, first_seq=1, options=lz4))],
+            "zstd": [self._rest("zstd", messages(parts, first_seq=1, options=zstd))],
             "coded": [self._rest("coded", messages(cast, coded, first_seq=1))],
         }  # fmt: skip
         self._renew()

@@ -1,4 +1,4 @@
-"""Naive twins of kernels.cpu.ipc and ipc_columns: plain Python over bytes and struct.
+"""Naive twins of kernels.cpu.ipc, ipc_frame and ipc_packed: plain Python over bytes and struct.
 
 They work on the same tables as the kernels; memory behind addresses is read and written by ctypes.
 """
@@ -6,12 +6,22 @@ They work on the same tables as the kernels; memory behind addresses is read and
 from __future__ import annotations
 
 import ctypes
-import itertools
 import struct
+from dataclasses import dataclass
 
 import numpy as np
 
 from kernels.cpu import ipc
+from tests.naive import lz4
+
+NO_MARKS = (0, ipc.WATERMARK_NONE, 0)
+
+
+@dataclass
+class Packed:
+    """A compressed body, and the bytes that it takes when it is unpacked."""
+
+    bytes: int
 
 
 class Damaged(Exception):
@@ -142,17 +152,89 @@ def inflated(meta: int, size: int, body_length: int) -> int:
         return -1
 
 
-def sequence(message: Table) -> int:
-    pairs = message.vector(4, 4)
+def marks(message: Table) -> tuple[int, int, int]:
+    """Sequence number, watermark and sum."""
+    pairs, found = message.vector(4, 4), {}
     for i in range(0 if pairs is None else pairs[1]):
         at = pairs[0] + 4 * i
         pair = Table(message.data, at + message.read("<I", at))
-        if pair.text(0) == b"edged.seq":
-            value = pair.text(1) or b""
-            if not value.isdigit() or len(value) > 18 or int(value) == 0:
-                raise ValueError
-            return int(value)
-    return 0
+        key = pair.text(0)
+        if key in (b"edged.seq", b"edged.watermark", b"edged.sum"):
+            found[key] = pair.text(1) or b""
+    seq, watermark, sum = 0, ipc.WATERMARK_NONE, 0
+    if (value := found.get(b"edged.seq")) is not None:
+        if not value.isdigit() or len(value) > 18 or int(value) == 0:
+            raise ValueError(ipc.E_SEQ)
+        seq = int(value)
+    if (value := found.get(b"edged.watermark")) is not None:
+        digits = value[1:] if value[:1] in (b"+", b"-") else value
+        if not digits.isdigit() or len(digits) > 19 or int(digits) >= 2**63:
+            raise ValueError(ipc.E_WATERMARK)
+        watermark = int(value)
+    if (value := found.get(b"edged.sum")) is not None:
+        if len(value) != 16 or value.strip(b"0123456789abcdef"):
+            raise ValueError(ipc.E_SUM)
+        sum = struct.unpack(">q", bytes.fromhex(value.decode()))[0]
+    return seq, watermark, sum
+
+
+def packed_bytes(message: Table, buffers: int, count: int, body: bytes) -> int:
+    """The raw bytes of a compressed body, each buffer rounded up to 8, and of a table of them."""
+    total = 16 * count
+    for b in range(count):
+        offset, length = struct.unpack_from("<qq", message.data, buffers + 16 * b)
+        if offset < 0 or length < 0 or offset + length > len(body):
+            raise ValueError(ipc.E_PACKED)
+        claim = 0
+        if length:
+            claim = struct.unpack_from("<q", body, offset)[0] if length >= 8 else -2
+            if claim < -1 or claim > 2**40:
+                raise ValueError(ipc.E_PACKED)
+        total += -(-(length - 8 if claim == -1 else claim) // 8) * 8
+    return total
+
+
+def unpack(messages, count, regions, layouts, limits, sizes, arena) -> None:
+    for i, m in enumerate(messages[:count]):
+        if m[ipc.MESSAGE.state] != ipc.PACKED:
+            continue
+        layout = layouts[regions[m[ipc.MESSAGE.region], ipc.REGION.layout]]
+        wanted = 2 * len(layout) + int((layout[:, 4] >= 0).sum())
+        body = memory(m[ipc.MESSAGE.body], m[ipc.MESSAGE.body_length])
+        entries = struct.unpack(f"<{2 * wanted}q", memory(m[ipc.MESSAGE.buffers], 16 * wanted))
+        table, raw = [], b""
+        problem = 0
+        for offset, length in zip(entries[::2], entries[1::2], strict=True):
+            part = b""
+            if length:
+                claim = struct.unpack_from("<q", body, offset)[0]
+                part = body[offset + 8 : offset + length]
+                try:
+                    part = part if claim == -1 else lz4.frame(part, claim) if claim else b""
+                    problem = problem or (claim not in (-1, len(part)) and ipc.E_PACKED)
+                except lz4.Damaged:
+                    problem = problem or ipc.E_PACKED
+            table += [16 * wanted + len(raw), len(part)]
+            raw += part + b"\0" * (-len(part) % 8)
+        if not problem:
+            whole = struct.pack(f"<{2 * wanted}q", *table) + raw
+            ctypes.memmove(int(arena), whole, len(whole))
+            m[ipc.MESSAGE.body] = m[ipc.MESSAGE.buffers] = arena
+            m[ipc.MESSAGE.body_length] = len(whole)
+            nodes = memory(m[ipc.MESSAGE.nodes], 16 * len(layout))
+            rows = int(m[ipc.MESSAGE.rows])
+            found = columns(layout, nodes + whole, 0, len(nodes), rows, whole)
+            if isinstance(found, int):
+                problem = found
+            else:
+                sizes[i, : len(found)] = found
+                if rows * limits[2] + sum(found) > limits[1]:
+                    problem = ipc.E_STAGED
+        arena += m[ipc.MESSAGE.unpacked]
+        m[ipc.MESSAGE.error], m[ipc.MESSAGE.column] = problem, 0
+        m[ipc.MESSAGE.state] = ipc.DROPPED if problem else ipc.WHOLE
+        if problem:
+            m[ipc.MESSAGE.kept] = 0
 
 
 def scan(regions, layouts, limits, messages, sizes) -> int:
@@ -171,7 +253,7 @@ def scan(regions, layouts, limits, messages, sizes) -> int:
             found = whole_message(r, memory(at, left), layouts, limits)
             if found is None:
                 break
-            size, rows, number, nodes, buffers, slow, lengths = found
+            size, rows, (number, watermark, sum), nodes, buffers, slow, lengths = found
             r[ipc.REGION.need] = 0
             meta = struct.unpack_from("<i", memory(at, 8), 4)[0]
             base, at, left = at, at + size, left - size
@@ -198,13 +280,22 @@ def scan(regions, layouts, limits, messages, sizes) -> int:
                 number,
             )
             m[ipc.MESSAGE.nodes], m[ipc.MESSAGE.buffers] = base + 8 + nodes, base + 8 + buffers
+            m[ipc.MESSAGE.watermark], m[ipc.MESSAGE.sum] = watermark, sum
             m[ipc.MESSAGE.state] = ipc.SLOW if slow else ipc.WHOLE
+            if isinstance(lengths, Packed):
+                m[ipc.MESSAGE.state], m[ipc.MESSAGE.unpacked] = ipc.PACKED, lengths.bytes
+                lengths = []
             m[ipc.MESSAGE.region], m[ipc.MESSAGE.kept], m[ipc.MESSAGE.error] = index, rows, 0
             sizes[count, : len(lengths)] = lengths
             r[ipc.REGION.consumed] += size
             r[ipc.REGION.messages] += 1
             count += 1
     return count
+
+
+def of_another_codec(header: Table) -> bool:
+    compression = Table(header.data, required(header.child(3)))
+    return bool(compression.scalar(0, "<B") or compression.scalar(1, "<B"))
 
 
 def whole_message(r, data: bytes, layouts, limits):
@@ -222,7 +313,7 @@ def whole_message(r, data: bytes, layouts, limits):
         return None
     if meta == 0:
         r[ipc.REGION.end] = 1
-        return 8, 0, 0, 0, 0, False, []
+        return 8, 0, NO_MARKS, 0, 0, False, []
     r[ipc.REGION.need] = 8 + meta
     if len(data) < 8 + meta:
         return None
@@ -243,33 +334,38 @@ def whole_message(r, data: bytes, layouts, limits):
             return None
         if kind == ipc.DICTIONARY:
             r[ipc.REGION.slow] = 1
-            return size, 0, 0, 0, 0, True, []
-        number = sequence(message) if r[ipc.REGION.named] else 0
-        header = Table(message.data, header_at)
+            return size, 0, NO_MARKS, 0, 0, True, []
+        number = marks(message) if r[ipc.REGION.named] else NO_MARKS
         if r[ipc.REGION.slow]:  # pyarrow will read the batch
             return size, 0, number, 0, 0, True, []
+        header = Table(message.data, header_at)
         rows = header.scalar(0, "<q")
         header.child(1), header.child(2), header.scalar(3, "<I")  # damage comes first
-        if header.position(3) is not None:
+        packed = header.position(3) is not None
+        if packed and of_another_codec(header):
             r[ipc.REGION.slow] = 1
             return size, rows, number, 0, 0, True, []
         layout = layouts[r[ipc.REGION.layout]]
         nodes, buffers = header.vector(1, 16), header.vector(2, 16)
         wanted = 2 * len(layout) + int((layout[:, 4] >= 0).sum())
         if nodes is None or buffers is None or (nodes[1], buffers[1]) != (len(layout), wanted):
-            r[ipc.REGION.error] = ipc.E_COLUMNS
-            return None
-        if rows < 0 or rows > body:
-            r[ipc.REGION.error] = ipc.E_LENGTH
-            return None
+            raise ValueError(ipc.E_COLUMNS)
+        most = body
+        if packed:
+            most = packed_bytes(message, buffers[0], wanted, data[8 + meta : size])
+        if not 0 <= rows <= most:
+            raise ValueError(ipc.E_LENGTH)
+        if packed:
+            lengths = ipc.E_STAGED if most > limits[1] + 24 * wanted else Packed(most)
+            return size, rows, number, nodes[0], buffers[0], False, lengths
         lengths = columns(layout, message.data, nodes[0], buffers[0], rows, data[8 + meta : size])
         if not isinstance(lengths, int) and rows * limits[2] + sum(lengths) > limits[1]:
             lengths = ipc.E_STAGED
         return size, rows, number, nodes[0], buffers[0], False, lengths
     except Damaged:
         r[ipc.REGION.error] = ipc.E_METADATA
-    except ValueError:
-        r[ipc.REGION.error] = ipc.E_SEQ
+    except ValueError as problem:
+        r[ipc.REGION.error] = problem.args[0]
     return None
 
 
@@ -299,155 +395,3 @@ def columns(layout, meta: bytes, nodes: int, buffers: int, rows: int, body: byte
             return ipc.E_OFFSETS
         lengths.append(ends[-1] - ends[0])
     return lengths
-
-
-def place(messages, count, sizes, places, totals) -> None:
-    totals[:] = 0
-    for m, size, at in zip(messages[:count], sizes, places, strict=False):
-        if m[ipc.MESSAGE.state] in (ipc.WHOLE, ipc.FILTERED):
-            m[ipc.MESSAGE.at], at[:] = totals[0], totals[2:]
-            totals[0] += m[ipc.MESSAGE.kept]
-            totals[1] += int(m[ipc.MESSAGE.kept] > 0)
-            totals[2:] += size
-
-
-def column_values(m, layout) -> list[tuple[int, bytes]]:
-    """(valid, bytes of the value) of each row; ValueError(error) where they are refused."""
-    rows, (node, first, kind, _, _) = int(m[ipc.MESSAGE.rows]), (int(x) for x in layout)
-    nulls = struct.unpack("<qq", memory(m[ipc.MESSAGE.nodes] + 16 * node, 16))[1]
-    entries = memory(m[ipc.MESSAGE.buffers] + 16 * first, 48 if kind < 0 else 32)
-    buffers = struct.unpack("<6q", entries.ljust(48, b"\0"))
-    body = memory(m[ipc.MESSAGE.body], m[ipc.MESSAGE.body_length])
-
-    def bit(at: int, i: int) -> int:
-        return body[at + i // 8] >> (i % 8) & 1
-
-    valid = [bit(buffers[0], i) if nulls else 1 for i in range(rows)]
-    if kind >= 0:
-        start = buffers[2]
-        if kind == 0:
-            values = [bytes([bit(start, i)]) for i in range(rows)]
-        else:
-            values = [body[start + i * kind : start + (i + 1) * kind] for i in range(rows)]
-        return list(zip(valid, values, strict=True))
-    ends = struct.unpack_from(f"<{rows + 1}i", body, buffers[2])
-    if list(ends) != sorted(ends):
-        raise ValueError(ipc.E_OFFSETS)
-    values = [body[buffers[4] + a : buffers[4] + b] for a, b in itertools.pairwise(ends)]
-    if kind == -1:
-        try:
-            for value in values:
-                value.decode()
-        except UnicodeDecodeError:
-            raise ValueError(ipc.E_UTF8) from None
-    return list(zip(valid, values, strict=True))
-
-
-def times_of(m, layouts, k: int, time_column: int) -> list[int]:
-    return [struct.unpack("<q", v)[0] for _, v in column_values(m, layouts[k, time_column])]
-
-
-def copy(
-    messages, first, last, regions, layouts, time_column, places, target, row, bytes_at, times
-) -> None:
-    def write(at: int, data: bytes) -> None:
-        ctypes.memmove(int(at), data, len(data))
-
-    for i in range(first, last):
-        m = messages[i]
-        if m[ipc.MESSAGE.state] >= ipc.DROPPED or not m[ipc.MESSAGE.rows]:
-            continue
-        k = int(regions[m[ipc.MESSAGE.region], ipc.REGION.layout])
-        keep = times_of(m, layouts, k, time_column)
-        if m[ipc.MESSAGE.state] == ipc.FILTERED:
-            keep = [t <= m[ipc.MESSAGE.limit] for t in keep]
-        else:
-            keep = [True] * len(keep)
-        at = row + int(m[ipc.MESSAGE.at])
-        for c in range(layouts.shape[1]):
-            try:
-                rows = column_values(m, layouts[k, c])
-            except ValueError as problem:
-                m[ipc.MESSAGE.error], m[ipc.MESSAGE.column] = problem.args[0], c
-                break
-            rows = [x for x, kept in zip(rows, keep, strict=True) if kept]
-            _, values, valid, offsets, *_ = (int(x) for x in target[c])
-            if valid:
-                write(valid + at, bytes(v for v, _ in rows))
-            data = b"".join(v for _, v in rows)
-            if not offsets:
-                write(values + at * int(target[c, 0]), data)
-                continue
-            end = int(bytes_at[c] + places[i, layouts[k, c, 4]])
-            write(values + end, data)
-            ends = np.cumsum([end, *(len(v) for _, v in rows)])
-            write(offsets + 8 * at, struct.pack(f"<{len(ends)}q", *ends.tolist()))
-        kept = [int(t) for t in times[at : at + m[ipc.MESSAGE.kept]]]
-        m[ipc.MESSAGE.time_min] = min(kept, default=2**63 - 1)
-        m[ipc.MESSAGE.time_max] = max(kept, default=-(2**63))
-
-
-def admit(messages, count, regions, layouts, time_column, sizes, facts) -> None:
-    facts[3] = facts[4] = 0
-    failed: set[int] = set()
-    for i, m in enumerate(messages[:count]):
-        r = int(m[ipc.MESSAGE.region])
-        if m[ipc.MESSAGE.state] == ipc.SLOW:
-            continue
-        if m[ipc.MESSAGE.error] and r not in failed:
-            failed.add(r)
-            regions[r, ipc.REGION.error], regions[r, ipc.REGION.column] = (
-                m[ipc.MESSAGE.error],
-                m[ipc.MESSAGE.column],
-            )
-            regions[r, ipc.REGION.end], regions[r, ipc.REGION.messages] = 0, -1
-        if r in failed:
-            m[ipc.MESSAGE.state], m[ipc.MESSAGE.kept], facts[4] = ipc.DROPPED, 0, 1
-            continue
-        regions[r, ipc.REGION.seq] = m[ipc.MESSAGE.seq] or regions[r, ipc.REGION.seq]
-        if not m[ipc.MESSAGE.rows]:
-            continue
-        k = int(regions[r, ipc.REGION.layout])
-        times = times_of(m, layouts, k, time_column)
-        limit = int(facts[0])
-        if limit == 2**63 - 1:
-            latest = times[0] if facts[1] == -(2**63) else int(facts[1])
-            limit = min(latest + int(facts[2]), 2**63 - 1)
-        kept = [t for t in times if t <= limit]
-        if len(kept) < len(times):
-            m[ipc.MESSAGE.state], m[ipc.MESSAGE.limit], m[ipc.MESSAGE.kept] = (
-                ipc.FILTERED,
-                limit,
-                len(kept),
-            )
-            m[ipc.MESSAGE.time_min] = min(kept, default=2**63 - 1)
-            m[ipc.MESSAGE.time_max] = max(kept, default=-(2**63))
-            facts[3] += len(times) - len(kept)
-            facts[4] = 1
-            for layout in layouts[k]:
-                if layout[4] >= 0:
-                    rows = zip(column_values(m, layout), times, strict=True)
-                    sizes[i, layout[4]] = sum(len(v) for (_, v), t in rows if t <= limit)
-        if kept:
-            facts[1] = max(int(facts[1]), *kept)
-
-
-def finish(
-    messages, count, regions, row, chunk, chunk_producer, chunk_stop, chunk_min, chunk_max,
-    seq, latest_us, ended,
-) -> int:  # fmt: skip
-    written = 0
-    for m in messages[:count]:
-        if m[ipc.MESSAGE.state] >= ipc.DROPPED:
-            continue
-        p = int(regions[m[ipc.MESSAGE.region], ipc.REGION.producer])
-        seq[p] = m[ipc.MESSAGE.seq] or seq[p]
-        ended[p] = 0
-        if m[ipc.MESSAGE.kept]:
-            at = chunk + written
-            chunk_producer[at] = p
-            chunk_stop[at] = row + m[ipc.MESSAGE.at] + m[ipc.MESSAGE.kept]
-            chunk_min[at], chunk_max[at] = m[ipc.MESSAGE.time_min], m[ipc.MESSAGE.time_max]
-            latest_us[p] = max(latest_us[p], m[ipc.MESSAGE.time_max])
-            written += 1
-    return written

@@ -114,9 +114,9 @@ class TestAThousandConnections:
                 rig.until(lambda: rig.count() == 5)
 
 
-class TestTheSlowWay:
+class TestCompressedBatches:
     @pytest.mark.parametrize("codec", ["lz4", "zstd"])
-    def test_takes_compressed_batches(self, codec: str) -> None:
+    def test_are_taken_and_lz4_by_the_kernels(self, codec: str) -> None:
         options = pa.ipc.IpcWriteOptions(compression=codec)
         batches = [rows(0, 1000), rows(1000, 1000)]
         with Rig() as rig, dial(rig) as peer:
@@ -125,8 +125,10 @@ class TestTheSlowWay:
             assert rig.table().combine_chunks() == pa.Table.from_batches(batches).combine_chunks()
             while next_frame(peer) != (frames.ACK, (2).to_bytes(8, "little")):
                 pass
-            assert rig.counter("slow_messages") == 2
+            assert rig.counter("slow_messages") == (2 if codec == "zstd" else 0)
 
+
+class TestTheSlowWay:
     def test_takes_other_types_that_lose_nothing(self) -> None:
         kinds = {
             "time": [

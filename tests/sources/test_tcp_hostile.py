@@ -152,7 +152,7 @@ class TestADefect:
             raise ZeroDivisionError
 
         monkeypatch.setattr(_tcp_feed.SlowReader, "take", broken)
-        options = pa.ipc.IpcWriteOptions(compression="lz4")
+        options = pa.ipc.IpcWriteOptions(compression="zstd")
         with Rig() as rig:
             text = refused(rig, messages([rows(0, 500)], options=options))
             assert "a defect of edged: ZeroDivisionError" in text
