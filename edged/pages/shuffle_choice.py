@@ -15,11 +15,13 @@ _PRIVATE_PARTITIONS = 1024
 def chosen(partitions: int, tuple_bytes: int, threads: int) -> str:
     """The member for these settings; `tuple_bytes` 0: tuples of any size.
 
-    One thread needs no shared pages: `ranges`, whose pages are the same bytes for any number of
-    threads.  Several threads work fastest on pages of their own, `merge`, until the pages are too
-    many.  They share pages where tuples need buffers and those of all partitions leave the cache,
-    or where tuples are so small that the copy into buffers limits."""
-    if threads == 1 or partitions > _PRIVATE_PARTITIONS:
+    Threads work fastest on pages of their own, `merge`, until the pages are too many: then each
+    writes the partitions of its range.  Several threads share pages where tuples need buffers and
+    those of all partitions leave the cache, or where tuples are so small that the copy into buffers
+    limits."""
+    if partitions > _PRIVATE_PARTITIONS:
         return "ranges"
+    if threads == 1:
+        return "merge"
     least = LINE_ROW_BYTES[0] if partitions > _FEW_PARTITIONS else _SMALL_TUPLE
     return "on_demand_buffered/lock_free" if 0 < tuple_bytes < least else "merge"
