@@ -77,7 +77,7 @@ def parse_listen(text: str, option: str = "--listen") -> tuple[str, int]:
 )
 @click.option(
     "--coalesce-ms",
-    default=40.0,
+    default=60.0,
     show_default=True,
     type=click.FloatRange(0, 1000),
     help="While eight devices or more send in a quarter of a second, requests are read so often at "

@@ -35,7 +35,7 @@ from edged.metrics.central import DEVICES_MAX
 _GRACE_SECONDS = 10
 _KEEP_ALIVE_SECONDS = 75
 _Failure = CentralError | None
-COALESCE_US = 40_000
+COALESCE_US = 60_000
 """The pause between two wakes while many devices send (`edged.http.wake_coalescing`)."""
 
 
