@@ -24,7 +24,7 @@ from api.listeners import ApiListener, bind_tcp
 from api.problems import ApiProblem
 from edged.errors import ConfigError
 from edged.metrics import Exposition, Histogram
-from edged.metrics.device import DEVICE, EVENT_KINDS, JOB_STATES
+from edged.metrics.device import DEVICE, EVENT_KINDS, JOB_STATES, LINK_STATES
 
 FRESH_S = 1.0
 """Age up to which a snapshot is served again."""
@@ -208,6 +208,17 @@ def _job(out: Exposition, name: str, job: Mapping[str, Any]) -> None:
         out.add("edged_sink_pages_compressed_total", s.get("pages_compressed"), **labels)
         out.add("edged_sink_page_bytes_total", s.get("page_bytes"), **labels)
         out.add("edged_sink_page_raw_bytes_total", s.get("page_bytes_raw"), **labels)
+        for link in s.get("links", ()):
+            _link(out, link, {**labels, "receiver": link["instance"]})
+
+
+def _link(out: Exposition, link: Mapping[str, Any], labels: Mapping[str, Any]) -> None:
+    out.add("edged_link_rows_total", link["rows"], **labels)
+    out.add("edged_link_bytes_total", link["bytes"], **labels)
+    out.add("edged_link_connections_total", link["connections"], **labels)
+    out.add("edged_link_failures_total", link["failures"], **labels)
+    out.add("edged_link_in_flight_bytes", link["in_flight_bytes"], **labels)
+    _states(out, "edged_link_state", LINK_STATES, link["state"], **labels)
 
 
 def _source(out: Exposition, source: Mapping[str, Any]) -> None:

@@ -23,7 +23,7 @@ import os
 import select
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -310,6 +310,11 @@ class Committer:
         lost = self._store.take_lost()
         if lost and self._uplink is not None:
             self._uplink.lost(lost)
+
+    def set_links(self, targets: Sequence[dict[str, Any]]) -> None:
+        """Serve these links.  Commit thread only."""
+        if self._uplink is not None and self._uplink.set_links(targets):
+            self._uplink.offer(self._store.pending())
 
     def set_drops(self, streams: Mapping[str, str]) -> None:
         """Set `drops`.  Commit thread only."""

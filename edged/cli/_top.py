@@ -14,6 +14,7 @@ from rich.text import Text
 
 from edged.cli._api import Snapshot
 from edged.cli.events import text_of
+from edged.console.link_lines import address_of, link_line
 from edged.rest import LiveMessage
 
 RATE_US = 5_000_000
@@ -139,6 +140,10 @@ class LiveView:
             for id, counters in job[kind].items():
                 rate = self.rate(_counter(name, kind, id, counter))
                 parts.append({"part": kind[:-1], "id": id, "rows_per_s": rate, **counters})
+                parts += [
+                    {"part": "link", "id": address_of(link), "does": link_line(link)}
+                    for link in counters.get("links", ())
+                ]
         return {"state": job["state"], "version": job["version"], "parts": parts}
 
     def _head(self, figures: dict[str, Any]) -> Text:
@@ -234,8 +239,9 @@ def _table(name: str, job: dict[str, Any]) -> Table:
     for at in range(4):
         table.add_column(justify="right" if at == RATE_COLUMN else "left")
     for part in job["parts"]:
-        rate = "" if part["rows_per_s"] is None else f"{amount(part['rows_per_s'])}/s"
+        rate = "" if part.get("rows_per_s") is None else f"{amount(part['rows_per_s'])}/s"
         details = [f"{key} {part[key]}" for key in ("kernel", "late", "pages") if part.get(key)]
+        details += [part["does"]] if "does" in part else []
         table.add_row(Text(part["part"], style="dim"), Text(part["id"]), rate,
                       Text(", ".join(details), style="dim"))  # fmt: skip
     return table

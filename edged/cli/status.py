@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from edged.cli._api import as_json, on_api, snapshot
+from edged.console.link_lines import address_of, link_line
 from edged.rest import Client
 
 
@@ -101,6 +102,9 @@ def _show(status: dict[str, Any]) -> None:
             table.add_column(heading)
         for part in ("streams", "operators", "sinks"):
             for id, figures in parts[part].items():
-                text = ", ".join(f"{k} {v}" for k, v in figures.items() if v not in (None, False))
+                shown = {k: v for k, v in figures.items() if k != "links"}
+                text = ", ".join(f"{k} {v}" for k, v in shown.items() if v not in (None, False))
                 table.add_row(part[:-1], id, escape(text))
+                for link in figures.get("links", ()):
+                    table.add_row("link", address_of(link), escape(link_line(link)))
         console.print(table)

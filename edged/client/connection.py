@@ -7,6 +7,7 @@ makes a new connection.
 from __future__ import annotations
 
 import contextlib
+import os
 import select
 import socket
 import ssl
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 RECEIVE_BYTES = 1 << 16
+_TLS_BYTES = 1 << 18
 
 
 class Closed(ConnectionResetError):
@@ -105,7 +107,40 @@ class FrameConnection:
         poll.register(self._sock, select.POLLIN | (select.POLLOUT if self._unsent else 0))
         poll.poll(max(0, round(timeout_s * 1000)))
 
+    def fileno(self) -> int:
+        """The socket's descriptor."""
+        return self._sock.fileno()
+
+    def send_file(self, fd: int, offset: int, size: int) -> int:
+        """Send up to `size` bytes of a file, with nothing queued; returns how many the kernel took.
+        Without TLS they are not copied here.  Raises OSError."""
+        try:
+            if self._tls:
+                return self._sock.send(os.pread(fd, min(size, _TLS_BYTES), offset))
+            return os.sendfile(self._sock.fileno(), fd, offset, size)
+        except (BlockingIOError, ssl.SSLWantWriteError, ssl.SSLWantReadError):
+            return 0
+
     def close(self) -> None:
         """Close the socket."""
         with contextlib.suppress(OSError):
             self._sock.close()
+
+
+def host_and_port(address: str) -> tuple[str, int]:
+    """The parts of `host:port` or `[v6]:port`.  Raises ValueError."""
+    host, colon, port = address.rpartition(":")
+    host = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    if not colon or not host or not port.isdecimal() or int(port) > 65535:
+        raise ValueError(f"{address!r} is not host:port")
+    return host, int(port)
+
+
+def tls_context(tls: ssl.SSLContext | str | bool | None) -> ssl.SSLContext | None:
+    """The context of a setting: a context, a file of certificates, True for the system's, or
+    none."""
+    if tls is None or tls is False:
+        return None
+    if isinstance(tls, ssl.SSLContext):
+        return tls
+    return ssl.create_default_context(cafile=tls if isinstance(tls, str) else None)

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 from edged.client import frames
 from edged.client.ack_wait import AckWait
-from edged.client.connection import Closed, FrameConnection
+from edged.client.connection import Closed, FrameConnection, host_and_port, tls_context
 from edged.client.messages import Prepared, Serializer
 from edged.errors import PeerError, ProtocolError
 from edged.platform.backoff import Backoff
@@ -69,7 +69,7 @@ class Producer:
         plain_token: bool = False,
         content: str = "",
     ) -> None:
-        self._host, self._port = _split(address)
+        self._host, self._port = host_and_port(address)
         if token and not tls and not plain_token:
             require_tls(
                 address,
@@ -81,7 +81,7 @@ class Producer:
         self._greeting = self._serializer.greeting(
             stream, producer, token, content=content, losses=producer is not None
         )
-        self._tls = _tls_context(tls)
+        self._tls = tls_context(tls)
         self._unacked_bytes_max = unacked_bytes_max
         self._timeout_s, self._connect_timeout_s = timeout_s, connect_timeout_s
         self._lock = threading.RLock()
@@ -413,19 +413,3 @@ class Producer:
         while self._unacked and self._unacked[0][0] <= seq:
             self._unacked_bytes -= self._unacked.popleft()[1].size
             self._sent = max(0, self._sent - 1)
-
-
-def _split(address: str) -> tuple[str, int]:
-    host, colon, port = address.rpartition(":")
-    host = host[1:-1] if host.startswith("[") and host.endswith("]") else host
-    if not colon or not host or not port.isdecimal() or int(port) > 65535:
-        raise ValueError(f"{address!r} is not host:port")
-    return host, int(port)
-
-
-def _tls_context(tls: ssl.SSLContext | str | bool | None) -> ssl.SSLContext | None:
-    if tls is None or tls is False:
-        return None
-    if isinstance(tls, ssl.SSLContext):
-        return tls
-    return ssl.create_default_context(cafile=tls if isinstance(tls, str) else None)

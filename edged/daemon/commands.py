@@ -106,7 +106,7 @@ class DoorCommands:
         return {"stopping": True}
 
     def _retry(self, _: Request) -> Answer:
-        if not self._parts.uplink.exists:
+        if not self._parts.uplink.serves:
             raise CommandError("conflict", "there is no uplink", do="start the daemon with one")
         self._parts.uplink.retry()
         return {"retrying": True}

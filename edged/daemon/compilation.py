@@ -37,14 +37,12 @@ def compile_kernels(
     Returns the number of kernels and the seconds.  Raises KernelError.
     """
     from edged.expressions import cache
+    from edged.job.check import generated
     from edged.sources import _tcp_calls
     from kernels import registry
 
     registry.load_all()
-    texts = [
-        text for plan in plans for operator in plan.operators.values()
-        for text in operator.generated()
-    ]  # fmt: skip
+    texts = [text for plan in plans for text in generated(plan)]
     total = len(registry.KERNELS)
     silent: Say = lambda _: None  # noqa: E731
     terminal = not quiet and say is None and sys.stderr.isatty()

@@ -42,6 +42,7 @@ from edged.events.log import Events, LineLog
 from edged.events.publisher import EventPublisher
 from edged.job.coexistence import check_coexistence, check_store_size
 from edged.job.plan import JobPlan, load_kinds
+from edged.links.in_flight import InFlight
 from edged.placement.profile import load_profile
 from edged.platform.clock import Clock, SystemClock
 from edged.platform.event_loop import EventLoop
@@ -51,6 +52,7 @@ from edged.sinks.base import SinkContext
 from edged.sources.base import Source
 from edged.store import Store
 from edged.uplink import Uplink
+from edged.uplink.link_config import LinkConfig
 from edged.uplink.upload_coalescer import UploadCoalescer
 from governors.base import LeaveAlone
 
@@ -88,7 +90,7 @@ class Daemon:
         parts = self.parts
         if parts.energy is not None:
             _connect_energy(parts, parts.energy)
-        self.centre = None if self._uplink is None else _link_centre(parts, self._uplink)
+        self.centre = _link_centre(parts, self._uplink) if self._uplink.has_centre else None
         self.reloader = None if source is None else Reloader(parts, self.centre, source)
         commands = DoorCommands(parts, self.centre, self.reloader, self.stop)
         self.door = Door(parts.door, commands, parts.clock, parts.events, self._watched_status)
@@ -161,10 +163,8 @@ class Daemon:
         parts.inputs.close()
         self.door.close()
         parts.committer.close()
-        if self._uplink is not None:
-            self._uplink.close()
-        if parts.uplink.coalescer is not None:
-            parts.uplink.coalescer.close()
+        self._uplink.close()
+        parts.uplink.coalescer.close()
         parts.event_loop.close()
         parts.stats.close()
         parts.store.close()
@@ -189,18 +189,17 @@ class Daemon:
     def _watch_uplink(self) -> None:
         """Have the commit thread serve the uplink's notices and the coalescer's timer."""
         committer, coalescer = self.parts.committer, self.parts.uplink.coalescer
-        if self._uplink is not None and coalescer is not None:
-            committer.watch(self._uplink.watch_fileno(), self._on_uplink_notice)
-            committer.watch(coalescer.timer.fileno(), coalescer.release)
+        committer.watch(self._uplink.watch_fileno(), self._on_uplink_notice)
+        committer.watch(coalescer.timer.fileno(), coalescer.release)
 
     def _on_uplink_notice(self) -> None:
         """On the commit thread: the uplink's process has died, has acks that are awaited or more of
         them than it can buffer, or has a desired state."""
-        assert self._uplink is not None and self.centre is not None
         self._uplink.clear_notice()  # first, so that later news give another notice
         self.parts.committer.take_acks()
-        on_desired_state = partial(self.centre.on_desired_state, self._uplink.desired)
-        self.parts.event_loop.call(on_desired_state)
+        if self.centre is not None:
+            on_desired_state = partial(self.centre.on_desired_state, self._uplink.desired)
+            self.parts.event_loop.call(on_desired_state)
 
 
 def _build(
@@ -209,7 +208,7 @@ def _build(
     clock: Clock,
     log: LineLog,
     service: SystemdService,
-) -> tuple[Parts, Uplink | None]:
+) -> tuple[Parts, Uplink]:
     """Build the parts in the order of the module's diagram."""
     started_us, started_wall_us = clock.monotonic_us(), clock.wall_us()
     workers, space = Workers(settings.workers), StartupSpaceWait(settings.directory, service, log)
@@ -218,21 +217,26 @@ def _build(
     publisher = EventPublisher(events)
     event_loop = EventLoop(clock)
     energy = _open_board(settings, clock, publisher, event_loop, workers)
+    in_flight = InFlight()
+    in_flight.on_low = event_loop.wake
     sinks, tables = (str(settings.directory / name) for name in ("sinks", "tables"))
     context = SinkContext(
-        settings.device, store.device_epoch, sinks, workers, str(settings.files), tables
-    )
+        settings.device, store.device_epoch, sinks, workers, str(settings.files), tables,
+        in_flight=in_flight, wake=event_loop.wake,
+    )  # fmt: skip
     service.starting("recovery")
     recovered = recover_jobs(store, context=context, clock=clock, await_room=space.wait)
     _write_shelves(store, recovered, space)
     check_coexistence([job.plan for job in recovered.jobs])
     uplink = _start_uplink(settings, store, recovered, publisher)
-    coalescer = None if uplink is None else _coalescer(settings, uplink, clock, store, recovered)
+    coalescer = UploadCoalescer(uplink, clock, settings.store_bytes_max, store.pending(), in_flight)
+    coalescer.set_jobs([job.plan for job in recovered.jobs])
     stats = Stats(clock, settings.trace, publisher)
     committer = Committer(
         store, coalescer, clock, publisher, wake_heart=event_loop.wake, on_landed=stats.landed
     )
-    control = UplinkControl(committer, event_loop, uplink, coalescer)
+    links = LinkConfig(store.device_epoch, store.session, str(settings.files))
+    control = UplinkControl(committer, event_loop, uplink, coalescer, links, in_flight)
     control.set_drops(recovered.registry.drops())
     inputs = Inputs(
         event_loop, workers, publisher, settings.directory, settings.files,
@@ -251,6 +255,7 @@ def _build(
     if recovered.fresh:
         space.retry(partial(committer.snapshot, recovered.beat, *heart.save()))
     heart.delete_unnamed()
+    host.serve_uplink()
     load_kinds()
     planner = ThreadPoolExecutor(1, "edged-plan")
     graphs = GraphRecords(settings.directory, planner)
@@ -304,9 +309,7 @@ def _open_board(
 
 def _start_uplink(
     settings: DaemonSettings, store: Store, recovered: Recovered, publisher: EventPublisher
-) -> Uplink | None:
-    if settings.uplink_url is None:
-        return None
+) -> Uplink:
     uplink = Uplink(
         settings.uplink_url,
         settings.device,
@@ -319,17 +322,10 @@ def _start_uplink(
     )
     lost = (g for g in store.gaps.newest if g.partition is not None)
     uplink.lost((g.stream, g.partition or 0, g.first, g.last) for g in lost)
-    prepare(uplink, settings.directory, settings.telemetry)
-    uplink.start()
+    if uplink.has_centre:
+        prepare(uplink, settings.directory, settings.telemetry)
+        uplink.start()
     return uplink
-
-
-def _coalescer(
-    settings: DaemonSettings, uplink: Uplink, clock: Clock, store: Store, recovered: Recovered
-) -> UploadCoalescer:
-    coalescer = UploadCoalescer(uplink, clock, settings.store_bytes_max, store.pending())
-    coalescer.set_jobs([job.plan for job in recovered.jobs])
-    return coalescer
 
 
 def _door_path(settings: DaemonSettings) -> Path:

@@ -11,6 +11,7 @@ from edged.daemon.uplink_control import UplinkControl
 from edged.energy.runtime import EnergyGovernor
 from edged.job.coexistence import check_coexistence, check_listeners, check_store_size
 from edged.job.plan import JobPlan
+from edged.links.page import is_link
 from edged.store import Store
 
 
@@ -42,16 +43,24 @@ class DaemonJobHost:
         """Propagate the registry's jobs."""
         jobs = self._registry.list
         self.counts.follow(jobs)
-        self._uplink.set_jobs([job.plan for job in jobs], self._registry.schemas())
+        self.serve_uplink()
         self._uplink.set_drops(self._registry.drops())
         if self._energy is not None:
             self._energy.attach(jobs)
         self._stats.keep(job.plan.name for job in jobs)
 
+    def serve_uplink(self) -> None:
+        """Propagate the registry's jobs to the uplink: what it sends, and where to."""
+        jobs = self._registry.list
+        numbers = {name: last for job in jobs for name, last in job.last_pages().items()}
+        plans, schemas = [job.plan for job in jobs], self._registry.schemas()
+        self._uplink.set_jobs(plans, schemas, numbers, self._store_bytes_max)
+
     def pages_pending(self, streams: Sequence[str]) -> int:
-        """Number of pages of these streams that the centre has not acknowledged; 0 without an
-        uplink."""
-        return self._store.pending_of(streams) if self._uplink.exists else 0
+        """Number of pages of these streams that the centre, or a link's receiver, has not
+        acknowledged; without a centre only those of links count."""
+        awaited = [s for s in streams if self._uplink.exists or is_link(s)]
+        return self._store.pending_of(awaited)
 
     def watch_acks(self, wanted: bool) -> None:
         """End the heart's waits at each ack of the centre, or no longer."""

@@ -25,7 +25,9 @@ from edged.daemon.job_counts import stream_counters
 from edged.daemon.parts import Parts
 from edged.data.flow import WATERMARK_MAX_US, WATERMARK_MIN_US
 from edged.energy import status
+from edged.links.page import is_link
 from edged.platform.disk import filesystem_bytes
+from edged.sinks.base import Sink
 
 SCHEMA = 2
 SALVAGED_SHOWN = 16
@@ -185,6 +187,7 @@ def _job(job: JobRuntime, parts: Parts) -> dict[str, Any]:
                 "open_rows": sink.open_rows(),
                 "open_bytes_max": job.open_page_shares.get(name, 0),
                 **shown("sinks", name, sink.counters()),
+                **_links(sink, parts),
             }
             for name, sink in job.sinks.items()
         },
@@ -236,6 +239,12 @@ def _population(job: JobRuntime, name: str) -> dict[str, Any]:
     s, tables = job.streams[name], job.table_waits.waits_for(name, job.streams)
     found: dict[str, Any] = {} if s.plan.table is None else {"populated": s.populated}
     return {**found, "waits_for": ", ".join(tables)} if tables else found
+
+
+def _links(sink: Sink, parts: Parts) -> dict[str, Any]:
+    """Of a link, state and figures of each of its instances."""
+    found = [parts.uplink.links(name) for name in sink.numbers() if is_link(name)]
+    return {"links": found[0]} if found else {}
 
 
 def _placement(job: JobRuntime, name: str) -> dict[str, Any]:

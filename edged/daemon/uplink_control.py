@@ -1,7 +1,7 @@
 """Calls of the uplink on behalf of the heart's thread.
 
 The uplink and its coalescer belong to the commit thread; calls that change them are queued there.
-Without an uplink all calls do nothing.
+Without an address of the centre the uplink serves links alone.
 """
 
 from __future__ import annotations
@@ -12,36 +12,51 @@ from typing import Any
 
 from edged.beat.committer import Committer
 from edged.job.plan import JobPlan
+from edged.links.in_flight import InFlight
 from edged.platform.event_loop import EventLoop
 from edged.uplink import Uplink
+from edged.uplink.link_config import LinkConfig, Numbers, limits
 from edged.uplink.upload_coalescer import UploadCoalescer
 
 
 class UplinkControl:
-    """The uplink of one daemon, if it has one; the heart's thread only."""
+    """The uplink of one daemon; the heart's thread only."""
 
     def __init__(
         self,
         committer: Committer,
         event_loop: EventLoop,
-        uplink: Uplink | None,
-        coalescer: UploadCoalescer | None,
+        uplink: Uplink,
+        coalescer: UploadCoalescer,
+        config: LinkConfig,
+        in_flight: InFlight,
     ) -> None:
         self._committer, self._event_loop = committer, event_loop
         self._uplink, self.coalescer = uplink, coalescer
+        self._config, self._in_flight = config, in_flight
 
     @property
     def exists(self) -> bool:
-        """Whether the daemon has an uplink."""
-        return self._uplink is not None
+        """Whether the daemon sends pages to a centre."""
+        return self._uplink.has_centre
+
+    @property
+    def serves(self) -> bool:
+        """Whether it has a centre or a link to send to."""
+        return self.exists or bool(self._uplink.links())
 
     def pid(self) -> int | None:
         """Process id of the uplink's child process."""
-        return None if self._uplink is None else self._uplink.status()["pid"]
+        pid: int | None = self._uplink.status()["pid"]
+        return pid
+
+    def links(self, name: str) -> list[dict[str, Any]]:
+        """State and figures of each instance of a link, by the name of its pages."""
+        return [link for link in self._uplink.links() if link["link"] == name]
 
     def status(self) -> dict[str, Any] | None:
         """The uplink's part of the status document."""
-        if self._uplink is None or self.coalescer is None:
+        if not self.exists:
             return None
         return {**self._uplink.status(), "held": self.coalescer.status()}
 
@@ -51,7 +66,7 @@ class UplinkControl:
         While the commit thread is at work, which may take long, `then` is called at once: that
         thread processes acks by itself.
         """
-        if self._uplink is None or self._committer.at_work:
+        if self._committer.at_work:
             then()
             return
         self._committer.call(self._committer.take_acks)
@@ -64,15 +79,24 @@ class UplinkControl:
 
     def retry(self) -> None:
         """Send all waiting pages now, whatever upload windows and backoff say."""
-        if self._uplink is not None and self.coalescer is not None:
-            self._committer.call(self.coalescer.release)
-            self._committer.call(self._uplink.retry)  # opens the windows for the pages it has
+        self._committer.call(self.coalescer.release)
+        self._committer.call(self._uplink.retry)  # opens the windows for the pages it has
 
-    def set_jobs(self, plans: Sequence[JobPlan], schemas: Sequence[tuple[str, int, str]]) -> None:
-        """Register the jobs' schemas and apply their upload promises."""
-        if self._uplink is not None and self.coalescer is not None:
-            self._committer.call(partial(self._uplink.register, schemas))
-            self._committer.call(partial(self.coalescer.set_jobs, plans))
+    def set_jobs(
+        self,
+        plans: Sequence[JobPlan],
+        schemas: Sequence[tuple[str, int, str]],
+        numbers: Numbers,
+        store_bytes_max: int | None,
+    ) -> None:
+        """Register the jobs' schemas, apply their upload promises, and serve their links, whose
+        last numbers are given."""
+        links = [link for plan in plans for sink in plan.sinks.values() if (link := sink.link())]
+        self._in_flight.follow(limits(links, store_bytes_max, len(plans)))
+        targets = self._config.targets(links, schemas, numbers)
+        self._committer.call(partial(self._uplink.register, schemas))
+        self._committer.call(partial(self._committer.set_links, targets))
+        self._committer.call(partial(self.coalescer.set_jobs, plans))
 
     def set_drops(self, streams: Mapping[str, str]) -> None:
         """Set the streams whose oldest pages a full store gives up, and their jobs."""
@@ -80,5 +104,4 @@ class UplinkControl:
 
     def watch_acks(self, wanted: bool) -> None:
         """Send pages without delay and end the heart's waits at each ack, or no longer."""
-        if self.coalescer is not None:
-            self._committer.call(partial(self.coalescer.bypass, wanted))
+        self._committer.call(partial(self.coalescer.bypass, wanted))

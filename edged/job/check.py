@@ -60,9 +60,15 @@ def verdict(request: dict[str, Any], progress: Progress) -> dict[str, Any]:
     }
 
 
+def generated(plan: JobPlan) -> list[str]:
+    """The sources of the kernels that a job's expressions need."""
+    operators = [text for part in plan.operators.values() for text in part.generated()]
+    return operators + [text for part in plan.sinks.values() for text in part.generated()]
+
+
 def compile_expressions(plan: JobPlan, progress: Progress) -> None:
     """Compile the kernels of all expressions into the cache.  Raises KernelError."""
-    sources = [text for operator in plan.operators.values() for text in operator.generated()]
+    sources = generated(plan)
     for done, text in enumerate(sources):
         progress("expressions", done, len(sources))
         cache.kernel(text, child=False)  # this process is the compiler's child already

@@ -186,6 +186,7 @@ class _JobReader:
 
     def __init__(self) -> None:
         self.faults: list[JobError] = []
+        self.name = ""
         self.links: dict[str, Link | None] = {}
         """None: the name exists, but its part is faulty."""
 
@@ -202,6 +203,7 @@ class _JobReader:
         document: dict[str, Any] = doc.plain(given)
         self.unknown("", document, _JOB_KEYS)
         name = self.attempt(lambda: doc.is_id("name", doc.text("", document, "name")))
+        self.name = name or ""
         promises = self.attempt(lambda: self.promises(document))
         policy = self.attempt(lambda: self.governor(document))
         self.attempt(lambda: graph_tag(document))
@@ -419,7 +421,9 @@ class _JobReader:
         kind = SINKS[_kind(path, document, SINKS)]
         self.unknown(path, document, ["type", "input", *sorted(kind.keys)])
         inputs = self.resolve(path, document, ("input",))
-        return None if inputs is None else kind.parse(path, id, document, inputs[0])
+        if inputs is None:
+            return None
+        return kind.parse(path, id, document, inputs[0]).in_job(self.name)
 
     def resolve(
         self,

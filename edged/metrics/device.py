@@ -12,11 +12,13 @@ _JOB = ("job_name",)
 _STREAM = ("job_name", "stream")
 _OPERATOR = ("job_name", "operator")
 _SINK = ("job_name", "sink")
+_LINK = (*_SINK, "receiver")
 _INPUT = ("kind", "address")
 _RAIL = ("meter", "rail", "part_of", "source")
 _ACCOUNT = ("job_name", "operator", "phase", "source")
 
 JOB_STATES = ("running", "paused", "draining", "drained", "failed", "shelved")
+LINK_STATES = ("idle", "connecting", "greeting", "connected", "backing_off", "refused")
 EVENT_KINDS = (
     *("daemon.started", "daemon.recovered", "daemon.stopping"),
     "sources.ended",
@@ -159,6 +161,12 @@ JOBS = table(
     counter("edged_sink_pages_compressed_total", "Pages of a sink that are compressed.", *_SINK),
     counter("edged_sink_page_bytes_total", "Bytes of sealed pages.", *_SINK),
     counter("edged_sink_page_raw_bytes_total", "Bytes of sealed pages before compression.", *_SINK),
+    counter("edged_link_rows_total", "Rows sent to a receiver, resends included.", *_LINK),
+    counter("edged_link_bytes_total", "Bytes sent to a link's receiver.", *_LINK),
+    counter("edged_link_connections_total", "Connections made to a link's receiver.", *_LINK),
+    counter("edged_link_failures_total", "Connections to a receiver that have failed.", *_LINK),
+    gauge("edged_link_in_flight_bytes", "Bytes that a receiver has not acknowledged.", *_LINK),
+    gauge("edged_link_state", "State of a link's connection.", *_LINK, "state"),
 )
 
 SOURCES = table(

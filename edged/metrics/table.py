@@ -32,6 +32,7 @@ LABELS = {
     "problem": "why a page did not land",
     "rail": "a supply, as the board calls it",
     "reason": "why rows were dropped",
+    "receiver": "a link's receiver: its number in `to`, from 0",
     "result": "how a batch ended",
     "simulated": "`true`: of a simulated board, `false`: of this machine",
     "sink": "a sink's id within its job",

@@ -12,6 +12,8 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 from edged.data.flow import BeatContext, Flow, Link, State
 from edged.data.workers import Workers
 from edged.documents.reach import Reach
+from edged.links.in_flight import InFlight
+from edged.links.target import LinkTarget
 from edged.pages.sealed import PageKey, SealedPage
 from edged.platform.disk import Disk
 from governors.registry import Registry
@@ -53,6 +55,10 @@ class SinkContext:
     """Directory of the operators' state files: the store's `tables`."""
     disk: Disk | None = None
     """The disk of those files; None: the system's."""
+    in_flight: InFlight | None = None
+    """What links have in flight; None: it is not counted."""
+    wake: Callable[[], None] = lambda: None
+    """Wakes the heart; any thread."""
 
 
 class Sink(ABC):
@@ -64,6 +70,12 @@ class Sink(ABC):
 
     prompt = True
     """Whether the job's latency promise covers rows until they are sealed."""
+
+    @property
+    def full(self) -> bool:
+        """Whether the job should take no rows now.  When that ends, the sink calls the context's
+        `wake`."""
+        return False
 
     @abstractmethod
     def write(self, beat: BeatContext, flow: Flow) -> None:
@@ -142,6 +154,14 @@ class SinkPlan(ABC):
     def parse(cls, path: str, id: str, document: Mapping[str, Any], input: Link) -> SinkPlan:
         """Check `document`; raises JobError at `path` or below."""
 
+    def in_job(self, job: str) -> SinkPlan:
+        """The sink as a part of this job.  Raises JobError where it cannot be one."""
+        return self
+
+    def generated(self) -> tuple[str, ...]:
+        """The sources of the kernels that its expressions need."""
+        return ()
+
     @abstractmethod
     def build(self, context: SinkContext) -> Sink:
         """The running sink."""
@@ -170,6 +190,10 @@ class SinkPlan(ABC):
     def schemas(self) -> Sequence[tuple[str, int, str]]:
         """(stream, version, schema JSON) that the centre needs before it receives pages."""
         return ()
+
+    def link(self) -> LinkTarget | None:
+        """Where its pages go; None: to the centre, or it has none."""
+        return None
 
     def claims(self) -> Sequence[str]:
         """Targets that no other sink of the daemon may write to, for messages."""

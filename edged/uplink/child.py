@@ -9,12 +9,15 @@ The daemon sends lines of JSON, first `config`, then any of the others:
     {"lost": [[stream, partition, first, last], ...]}
     {"windows": [[from_s, until_s], ...]}
     {"retry": true}
+    {"links": [{...}, ...]}                                    (edged/uplink/links.py)
 
 After each answer that acknowledged pages or changed the state the child sends
 
     {"acked": [[stream, partition, seq], ...], "status": {...},
      "unreadable": [[stream, partition]],       (only after a page could not be read)
      "missing": [[stream, partition, seq]]}     (only where the centre asks for a page not offered)
+
+Links send likewise, with `links`, their states, instead of `status`.
 
 A desired state is written to `desired_file` atomically before its version is sent to the daemon.
 The eventfd `notice` then wakes the daemon.  It also does so when the socket is full of unread
@@ -39,8 +42,10 @@ import time
 from typing import Any
 from urllib.parse import quote
 
+from edged.links.page import is_link
 from edged.uplink import telemetry
 from edged.uplink.client import CollectorClient
+from edged.uplink.links import LinkSenders
 from edged.uplink.outbox import READ_BYTES
 from edged.uplink.pages import PageReader, WrongPage
 from edged.uplink.send_queue import PageLocation
@@ -73,7 +78,8 @@ class Child:
         )
         self._sender.desired_version = int(config.get("desired_version", 0))
         for lost in config.get("lost", ()):
-            self._sender.lost(*lost)
+            if not is_link(lost[0]):
+                self._sender.lost(*lost)
         self._windows = config.get("windows", [])
         self._opened = False
         """Whether `retry` has opened the upload windows until all waiting pages are sent."""
@@ -82,25 +88,31 @@ class Child:
         self._writing = threading.Lock()
         self._returning = 0
         """Lanes between two tasks: they will find new work without being woken."""
+        self._links = LinkSenders(self._on_links)
 
     def start(self) -> None:
-        """Start the lanes."""
-        for i in range(int(self._config["lanes"])):
+        """Start the lanes, if there is a centre, and the links."""
+        self._links.follow(self._config.get("links", ()))
+        for i in range(int(self._config["lanes"]) if self._config["url"] else 0):
             threading.Thread(target=self._lane, name=f"lane-{i}", daemon=True).start()
 
     def command(self, message: dict[str, Any]) -> None:
         """Execute one line of the daemon."""
+        if "links" in message:
+            self._links.follow(message["links"])
         with self._lock:
             for stream, version, text in message.get("schemas", ()):
                 self._sender.register(stream, int(version), text)
             for file, pages in message.get("offer", ()):
                 for stream, partition, seq, offset, length in pages:
-                    self._sender.offer(PageLocation(stream, partition, seq, file, offset, length))
+                    place = PageLocation(stream, partition, seq, file, offset, length)
+                    (self._links if is_link(stream) else self._sender).offer(place)
             for lost in message.get("lost", ()):
-                self._sender.lost(*lost)
+                (self._links if is_link(lost[0]) else self._sender).lost(*lost)
             if message.get("retry"):
                 self._opened = True
                 self._sender.retry()
+                self._links.retry()
             if "windows" in message:
                 self._windows, self._opened = message["windows"], False
             if "report" in message:
@@ -193,6 +205,13 @@ class Child:
             self._send_line(json.dumps(message).encode() + b"\n")
             if document is not None or urgent:
                 self._wake_daemon()
+
+    def _on_links(self, message: dict[str, Any], urgent: bool) -> None:
+        """Send what a link reports; the daemon reads it now if it is urgent."""
+        with self._writing:
+            self._send_line(json.dumps(message).encode() + b"\n")
+        if urgent:
+            self._wake_daemon()
 
     def _send_line(self, line: bytes) -> None:
         """Send a line to the daemon, which reads it at its next wake.  If the socket is full, the

@@ -22,6 +22,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from edged.errors import ConfigError
+from edged.links.page import is_link
 from edged.platform.backoff import Backoff
 from edged.platform.timers import TimerFd
 from edged.uplink import telemetry
@@ -47,7 +48,10 @@ _COUNTERS = ("requests", "sent_pages", "alarms", "bytes", "acked_pages", "report
 
 
 class Uplink:
-    """Sends pages to the collector at `url` in the name of `device`.
+    """Sends pages to the collector at `url` in the name of `device`, and those of links to their
+    receivers.
+
+    Without a `url` only links are served, and the child starts with the first one.
 
     `session` is the store's (counter, nonce).  `schemas` are (stream, version, JSON text) of all
     streams with pages.  `ca` is a file of certificates to trust for https instead of the system's.
@@ -62,7 +66,7 @@ class Uplink:
 
     def __init__(
         self,
-        url: str,
+        url: str | None,
         device: str,
         token: str | None,
         epoch: int,
@@ -76,11 +80,12 @@ class Uplink:
         restart_s_max: float = RESTART_S_MAX,
         on_event: Callable[[str, str], None] = lambda *_: None,
     ) -> None:
-        if not url.startswith(("http://", "https://")):
+        if url is not None and not url.startswith(("http://", "https://")):
             raise ConfigError(f"the collector's URL {url!r} must begin with http:// or https://")
         self._config: dict[str, Any] = {
             "url": url, "device": device, "token": token, "epoch": epoch,
-            "session": list(session), "schemas": [list(s) for s in schemas], "ca": ca,
+            "session": list(session), "ca": ca,
+            "schemas": [list(s) for s in schemas if not is_link(s[0])],
             "lanes": lanes, "request_bytes": request_bytes, "timeout_s": timeout_s,
         }  # fmt: skip
         self._notice = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -114,9 +119,16 @@ class Uplink:
         self._last_ack_s: float | None = None
         self._last_ack_us: int | None = None
         """The same on the wall clock."""
+        self._links: list[dict[str, Any]] = []
+        """State and figures of each instance of each link."""
         self._status = Sender((), lambda: 0.0, request_bytes).status()
         self._ended = dict.fromkeys(_COUNTERS, 0)
         """What the ended children have counted."""
+
+    @property
+    def has_centre(self) -> bool:
+        """Whether pages are sent to a centre."""
+        return self._config["url"] is not None
 
     def start(self) -> None:
         """Start the child."""
@@ -166,13 +178,27 @@ class Uplink:
     def offer(self, refs: Iterable[PageRef]) -> None:
         """Send these pages, or learn their new locations; in order of seq within each partition."""
         if self._alive:
-            self._out.offer(refs)
+            self._out.offer(r for r in refs if self.has_centre or is_link(r.key.stream))
             self._flush()
+
+    def set_links(self, targets: Sequence[dict[str, Any]]) -> bool:
+        """Serve these links (`edged.uplink.links`).  True: this started the child, which has no
+        pages yet."""
+        self._config["links"] = list(targets)
+        if self._process is None and self._restart_at_s is None and targets:
+            self.start()
+            return True
+        self._command("links", self._config["links"])
+        return False
+
+    def links(self) -> list[dict[str, Any]]:
+        """State and figures of each instance of each link, as the child last reported them."""
+        return self._links
 
     def register(self, schemas: Iterable[tuple[str, int, str]]) -> None:
         """Register further schemas at the centre, before any page offered later."""
         known = self._config["schemas"]
-        new = [list(s) for s in schemas if list(s) not in known]
+        new = [list(s) for s in schemas if list(s) not in known and not is_link(s[0])]
         if new:
             names = {(stream, version) for stream, version, _ in new}
             self._config["schemas"] = [s for s in known if (s[0], s[1]) not in names] + new
@@ -246,8 +272,10 @@ class Uplink:
         acks: dict[tuple[str, int], int] = {}
         for line in self._lines():
             message = json.loads(line)
-            self._status = message["status"]
-            self._notify(self._status)
+            self._links = message.get("links", self._links)
+            if "status" in message:
+                self._status = message["status"]
+                self._notify(self._status)
             self._unreadable |= {(stream, p) for stream, p in message.get("unreadable", ())}
             self._missing |= {(stream, p, seq) for stream, p, seq in message.get("missing", ())}
             for stream, partition, seq in message["acked"]:

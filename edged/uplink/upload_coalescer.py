@@ -23,6 +23,8 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from edged.job.plan import JobPlan
+from edged.links.in_flight import InFlight
+from edged.links.page import is_link
 from edged.platform.clock import Clock
 from edged.platform.timers import TimerFd
 from edged.uplink.handle import Uplink
@@ -44,14 +46,21 @@ class UploadCoalescer:
     """
 
     def __init__(
-        self, uplink: Uplink, clock: Clock, store_bytes: int | None, pending: Iterable[PageRef]
+        self,
+        uplink: Uplink,
+        clock: Clock,
+        store_bytes: int | None,
+        pending: Iterable[PageRef],
+        in_flight: InFlight | None = None,
     ) -> None:
-        """`store_bytes` is the store's limit; `pending` are pages that an earlier process left."""
+        """`store_bytes` is the store's limit; `pending` are pages that an earlier process left;
+        `in_flight` counts the pages of links."""
         self.timer = TimerFd()
         """Readable when the waiting pages are due."""
         self.releases = 0
         self.offered_bytes = 0
         self._uplink, self._clock = uplink, clock
+        self._in_flight = InFlight() if in_flight is None else in_flight
         self._bytes_max = None if store_bytes is None else store_bytes // STORE_SHARE
         self._within_us: dict[str, int] = {}
         self._pages: dict[PageKey, PageRef] = {}
@@ -59,7 +68,7 @@ class UploadCoalescer:
         self._due_us: int | None = None
         self._last: dict[tuple[str, int], int] = {}
         """The last page offered, by (stream, partition)."""
-        self._bypassed = self._soon = False
+        self._bypassed = self._soon = self._watched = False
         self._pass(list(pending))
 
     def set_jobs(self, plans: Sequence[JobPlan]) -> None:
@@ -98,6 +107,9 @@ class UploadCoalescer:
             for key in [k for k in self._pages if gap.has(k.stream, k.partition, k.seq)]:
                 self._bytes -= self._pages.pop(key).length
         self._uplink.lost((g.stream, g.partition or 0, g.first, g.last) for g in gaps)
+        for gap in gaps:
+            if is_link(gap.stream):
+                self._in_flight.acked(gap.stream, gap.partition or 0, gap.last)
 
     def release(self) -> None:
         """Offer all waiting pages."""
@@ -116,7 +128,7 @@ class UploadCoalescer:
         self._bypassed = wanted
         if wanted:
             self.release()
-        self._uplink.watch_acks(wanted)
+        self._watch_acks()
 
     @property
     def bypassed(self) -> bool:
@@ -147,7 +159,12 @@ class UploadCoalescer:
 
     def poll(self) -> list[tuple[str, int, int]]:
         """Acks since the last call."""
-        return self._uplink.poll()
+        acks = self._uplink.poll()
+        for stream, partition, seq in acks:
+            if is_link(stream):
+                self._in_flight.acked(stream, partition, seq)
+        self._watch_acks()
+        return acks
 
     def unreadable(self) -> list[tuple[str, int]]:
         """Partitions whose first page could not be read for sending, since the last call."""
@@ -156,6 +173,10 @@ class UploadCoalescer:
     def missing(self) -> list[tuple[str, int, int]]:
         """Pages that the centre asks for and that were not offered: (stream, partition, first)."""
         return self._uplink.missing()
+
+    def set_links(self, targets: Sequence[dict[str, Any]]) -> bool:
+        """Serve these links.  True: a child was started.  A new child has no pages."""
+        return self._uplink.set_links(targets)
 
     def restart_if_dead(self) -> bool:
         """Whether a new child was started.  A new child has no pages."""
@@ -176,7 +197,18 @@ class UploadCoalescer:
             self._due_us = due_us
             self.timer.arm(due_us)
 
+    def _watch_acks(self) -> None:
+        """Have acks signalled while they are needed: where pages are awaited at the centre, and
+        where a link has too much in flight."""
+        wanted = self._bypassed or self._in_flight.any_full()
+        if wanted != self._watched:
+            self._watched = wanted
+            self._uplink.watch_acks(wanted)
+
     def _pass(self, refs: list[PageRef]) -> None:
+        links = [r for r in refs if is_link(r.key.stream)]
+        self._in_flight.sealed((r.key.stream, r.key.partition, r.key.seq, r.length) for r in links)
+        self._watch_acks()
         for ref in refs:
             route = (ref.key.stream, ref.key.partition)
             self._last[route] = max(ref.key.seq, self._last.get(route, 0))

@@ -1,0 +1,113 @@
+"""LZ4 of a message's buffers, in Arrow's form, where a sample of the body says that it pays.
+
+Each buffer of a compressed body is an i64, its raw length, and an LZ4 frame; a buffer that does not
+shrink has length -1 and its bytes.  `always` compresses every body, `auto` those whose sampled
+bytes have an entropy of at most a threshold (`kernels.cpu.entropy`), and keeps the result if it is
+smaller by a tenth.  The outcome depends on body and threshold alone, so that a replay writes the
+same bytes.
+"""
+
+from __future__ import annotations
+
+import struct
+
+import lz4.frame
+import numpy as np
+import numpy.typing as npt
+
+from edged.data.columns import address
+from edged.data.schema import Schema
+from edged.links.template import Template, template_of
+from kernels.cpu.entropy import sampled_bits
+from kernels.cpu.link_messages import (
+    DIGITS,
+    LINK_COLUMN,
+    SPOTS,
+    WATERMARK_CHARACTERS,
+    patch,
+)
+
+AUTO, NEVER, ALWAYS = "auto", "never", "always"
+COMPRESS = (AUTO, NEVER, ALWAYS)
+COMPRESS_BYTES_MIN = 256
+"""Smaller bodies are sent raw."""
+ENTROPY_BITS_MAX = 7.0
+"""Entropy of the sample in bits per byte above which LZ4 finds nothing."""
+_SMALLER_SHARE_MAX = 0.9
+"""Largest share of the raw body that a compressed one may have with `auto`."""
+_BUFFER = struct.Struct("<qq")
+
+Bytes = npt.NDArray[np.uint8]
+
+
+class MessageCompressor:
+    """Compresses messages of one schema, as `kernels.cpu.link_messages.encode` wrote them."""
+
+    def __init__(self, schema: Schema, plain: Template, mode: str, entropy_bits_max: float) -> None:
+        self._plain, self._packed = plain, template_of(schema, compressed=True)
+        self._mode, self._entropy_bits_max = mode, entropy_bits_max
+        loose = int((plain.layout[:, LINK_COLUMN.kind] < 0).sum())
+        self._buffers = 2 * len(schema) + loose
+
+    def compress(self, message: Bytes, seq: int) -> Bytes | None:
+        """The message, its body compressed; None: it stays as it is."""
+        body = message[self._plain.spots[SPOTS.head] :]
+        if not self._is_worth(body):
+            return None
+        packed, entries = self._buffers_of(message, body)
+        if self._mode == AUTO and len(packed) > _SMALLER_SHARE_MAX * body.size:
+            return None
+        return self._message(message, packed, entries, seq)
+
+    def digest_at(self) -> int:
+        """Where the digest's digits are in a compressed message."""
+        return int(self._packed.spots[SPOTS.digest])
+
+    def _is_worth(self, body: Bytes) -> bool:
+        if body.size < COMPRESS_BYTES_MIN:
+            return False
+        if self._mode == ALWAYS:
+            return True
+        return float(sampled_bits(address(body), body.size)) <= self._entropy_bits_max
+
+    def _buffers_of(self, message: Bytes, body: Bytes) -> tuple[bytearray, bytes]:
+        """The compressed body, and the entries of its buffers."""
+        at, out, entries = int(self._plain.spots[SPOTS.buffers]), bytearray(), bytearray()
+        for _ in range(self._buffers):
+            offset, length = _BUFFER.unpack_from(message.data, at)
+            at += _BUFFER.size
+            start = len(out)
+            if length:
+                raw = body[offset : offset + length]
+                frame = lz4.frame.compress(raw, store_size=False)
+                if len(frame) < length:
+                    out += length.to_bytes(8, "little") + frame
+                else:
+                    out += b"\xff" * 8 + bytes(raw)
+            entries += _BUFFER.pack(start, len(out) - start)
+            out += bytes(-len(out) % 8)
+        return out, bytes(entries)
+
+    def _message(self, message: Bytes, packed: bytearray, entries: bytes, seq: int) -> Bytes:
+        was, now = self._plain.spots, self._packed.spots
+        head = int(now[SPOTS.head])
+        made = np.empty(head + len(packed), np.uint8)
+        made[:head] = self._packed.head
+        made[head:] = np.frombuffer(packed, np.uint8)
+        for spot, size in (
+            (SPOTS.rows, 8),
+            (SPOTS.nodes, 16 * self._plain.layout.shape[0]),
+            (SPOTS.seq, DIGITS),
+            (SPOTS.watermark, WATERMARK_CHARACTERS),
+        ):
+            made[now[spot] : now[spot] + size] = message[was[spot] : was[spot] + size]
+        places = ((SPOTS.buffers, entries), (SPOTS.body, len(packed).to_bytes(8, "little")))
+        for spot, data in places:
+            made[now[spot] : now[spot] + len(data)] = np.frombuffer(data, np.uint8)
+        patch(
+            address(made) + int(now[SPOTS.digest]),
+            address(made) + head,
+            len(packed),
+            np.uint64(seq),
+        )
+        return made

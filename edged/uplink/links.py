@@ -1,0 +1,89 @@
+"""The links of the uplink process: a sender for each instance of each link
+(`edged.uplink.link_sender`), and their reports to the daemon.
+
+The daemon's command `links` lists all links; each has its receivers, and for each version of its
+schema and each instance the greeting:
+
+    {"links": [{"name", "to": [...], "bases": [...], "version", "tls", "ca", "problem",
+                "greetings": [{version: base64}, ...]}, ...]}
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from edged.uplink.link_sender import LinkSender
+from edged.uplink.send_queue import PageLocation
+
+
+class LinkSenders:
+    """All links.  `send` sends a message to the daemon; with `wake` it reads it now."""
+
+    def __init__(self, send: Callable[[dict[str, Any], bool], None]) -> None:
+        self._send = send
+        self._lock = threading.Lock()
+        self._senders: dict[tuple[str, int], LinkSender] = {}
+
+    def follow(self, targets: Sequence[dict[str, Any]]) -> None:
+        """Adopt these links; instances that no link has keep their pages."""
+        found = {(t["name"], k): _part(t, k) for t in targets for k in range(len(t["greetings"]))}
+        for key, part in found.items():
+            self._sender(key, part).follow(part)
+        for key, sender in self._senders.items():
+            if key not in found:
+                sender.follow(_gone(0))
+
+    def offer(self, place: PageLocation) -> None:
+        """Add a page, or a new location of one."""
+        self._sender((place.stream, place.partition), None).offer(place)
+
+    def lost(self, name: str, instance: int, first: int, last: int) -> None:
+        """Forget pages whose bytes are lost."""
+        self._sender((name, instance), None).lost(first, last)
+
+    def retry(self) -> None:
+        """End all pauses."""
+        for sender in self._senders.values():
+            sender.retry()
+
+    def status(self) -> list[dict[str, Any]]:
+        """State and figures of each instance."""
+        return [sender.status() for _, sender in sorted(self._senders.items())]
+
+    def _sender(self, key: tuple[str, int], part: dict[str, Any] | None) -> LinkSender:
+        sender = self._senders.get(key)
+        if sender is None:
+            sender = LinkSender(*key, part or _gone(0), self._acked, self._unreadable, self._change)
+            self._senders[key] = sender
+            sender.start()
+        return sender
+
+    def _acked(self, name: str, instance: int, seq: int) -> None:
+        self._send({"acked": [[name, instance, seq]], "links": self.status()}, False)
+
+    def _unreadable(self, name: str, instance: int) -> None:
+        self._send({"acked": [], "unreadable": [[name, instance]], "links": self.status()}, True)
+
+    def _change(self) -> None:
+        self._send({"acked": [], "links": self.status()}, False)
+
+
+def _part(target: dict[str, Any], instance: int) -> dict[str, Any]:
+    """What one instance's sender needs; one that the link no longer has gets no address."""
+    to = target["to"]
+    shared = {key: target[key] for key in ("version", "tls", "ca", "problem")}
+    return {
+        **shared,
+        "to": to[instance] if instance < len(to) else "",
+        "base": target["bases"][instance],
+        "greetings": target["greetings"][instance],
+    }
+
+
+def _gone(base: int) -> dict[str, Any]:
+    return {
+        "to": "", "base": base, "version": 0, "tls": False, "ca": "", "problem": "",
+        "greetings": {},
+    }  # fmt: skip

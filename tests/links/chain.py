@@ -1,0 +1,61 @@
+"""Daemons in a row, each the receiver of the one before, and what their rows say."""
+
+from __future__ import annotations
+
+import pyarrow.parquet as pq
+
+from tests.beat.support import Daemon, changed, stream
+
+LATENCY = {"latency": "20ms"}
+
+
+def hop_job(to, **link):
+    """Rows of `r` go on to stream `r` at `to`."""
+    given = {"type": "edge", "input": "r", "stream": "r", "to": to, **link}
+    return {
+        "name": "hop", "streams": {"r": stream()}, "sinks": {"out": given},
+        "promises": dict(LATENCY),
+    }  # fmt: skip
+
+
+def last_job(**promises):
+    """Rows of `r` are written to files below `out`, a file for each beat with rows."""
+    sink = {"type": "file", "input": "r", "path": "out", "every": "10ms"}
+    job = {"name": "last", "streams": {"r": stream()}, "sinks": {"out": sink}}
+    return changed(job, promises={**LATENCY, **promises})
+
+
+class Last(Daemon):
+    """The last daemon of a chain: `values` are those that it has written, in order."""
+
+    def __init__(self, path, document=None, **more):
+        path.mkdir()
+        document = last_job() if document is None else document
+        document["sinks"]["out"]["path"] = str(path / "out")
+        super().__init__(path, document, **more)
+
+    @property
+    def address(self):
+        return f"127.0.0.1:{self.port}"
+
+    def values(self):
+        files = sorted(
+            (self.path / "out").glob("*.parquet"), key=lambda p: int(p.stem.split("-")[-1])
+        )
+        return [v for f in files for v in pq.read_table(f)["value"].to_pylist()]
+
+
+class Hop(Daemon):
+    """A daemon that sends on."""
+
+    def __init__(self, path, document, **more):
+        path.mkdir()
+        super().__init__(path, document, **more)
+
+    @property
+    def address(self):
+        return f"127.0.0.1:{self.port}"
+
+    def links(self):
+        """State and figures of each instance."""
+        return self.status()["jobs"]["hop"]["sinks"]["out"].get("links", [])
