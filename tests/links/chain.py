@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tests.beat.loop import now_us
 from tests.beat.support import Daemon, changed, stream
 
 LATENCY = {"latency": "20ms"}
+
+
+def rows(values):
+    """Rows of the present with these values."""
+    return {
+        "key": pa.array([v % 7 for v in values], pa.int64()),
+        "time": pa.array([now_us()] * len(values), pa.timestamp("us", tz="UTC")),
+        "value": pa.array(values, pa.int64()),
+    }
 
 
 def hop_job(to, **link):
@@ -37,6 +48,10 @@ class Last(Daemon):
     @property
     def address(self):
         return f"127.0.0.1:{self.port}"
+
+    def drained(self, count):
+        """Whether the stream has taken so many rows in all, and all are written."""
+        return len(self.values()) >= count
 
     def values(self):
         files = sorted(

@@ -2,20 +2,9 @@
 
 from __future__ import annotations
 
-import pyarrow as pa
-
 from edged.platform.processes import free_port
-from tests.beat.loop import batch, now_us
-from tests.links.chain import Hop, Last, hop_job, last_job
-
-
-def rows(values):
-    """Rows of the present with these values."""
-    return {
-        "key": pa.array([v % 7 for v in values], pa.int64()),
-        "time": pa.array([now_us()] * len(values), pa.timestamp("us", tz="UTC")),
-        "value": pa.array(values, pa.int64()),
-    }
+from tests.beat.loop import batch
+from tests.links.chain import Hop, Last, hop_job, last_job, rows
 
 
 def send(producer, first, count, at_once=50):
