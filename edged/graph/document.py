@@ -45,12 +45,12 @@ from edged.errors import JobError
 from edged.job.graph_tag import DAEMONS_MAX
 from edged.job.plan import DURABILITIES, JobPlan, parse_job
 from edged.job.plan import faults as job_faults
+from edged.links.partition import DIRECT, HASH, ROUND_ROBIN
+from edged.links.partition import SCHEMES as PARTITIONS
 
 SECTIONS = ("streams", "operators", "sinks")
 """Sections of parts that are placed."""
 ANYWHERE = "auto"
-HASH, ROUND_ROBIN, BROADCAST, DIRECT = "hash", "round_robin", "broadcast", "direct"
-PARTITIONS = (HASH, "random", ROUND_ROBIN, BROADCAST, DIRECT)
 _WORD = re.compile(r"[A-Za-z_][A-Za-z_0-9]*")
 INSTANCES_MAX = 64
 PORTS_DEFAULT = "9100-9199"

@@ -82,6 +82,7 @@ def document(port):
             "pairs": {"type": "pages", "input": "joined", "page": "16KiB"},
             "counts": {"type": "pages", "input": "counted", "page": "16KiB"},
             "copies": {"type": "pages", "input": "sent", "page": "64KiB"},
+            "next": {"type": "edge", "input": "sent", "to": ["127.0.0.1:9"], "high": "1GiB"},
         },
     }  # fmt: skip
 
