@@ -19,9 +19,10 @@ from typing import Any
 
 from edged.documents.units import show_duration
 from edged.errors import JobError
-from edged.graph.document import ROUND_ROBIN, SECTIONS, DaemonTerms, GraphPlan, filled, owner
+from edged.graph.document import SECTIONS, DaemonTerms, GraphPlan, filled, owner
 from edged.graph.stages import Cut, Exchange, Placement, Stage
 from edged.job.plan import StreamPlan
+from edged.links.partition import ROUND_ROBIN
 
 WAITS = "1d"
 """`idle_after` of a stream that a link feeds."""

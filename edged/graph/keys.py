@@ -17,8 +17,10 @@ import re
 from collections.abc import Sequence
 
 from edged.errors import JobError
-from edged.graph.document import BROADCAST, HASH, PARTITIONS, GraphPlan
+from edged.graph.document import GraphPlan
 from edged.graph.stages import Cut, Exchange
+from edged.links.partition import BROADCAST, HASH
+from edged.links.partition import SCHEMES as PARTITIONS
 
 EVERYWHERE = ("*",)
 """Each instance has all rows."""
