@@ -18,6 +18,7 @@ import numpy.typing as npt
 from edged.data.columns import address
 from edged.data.schema import Schema
 from edged.links.template import Template, template_of
+from edged.pages.seal import COMPRESS_BYTES_MIN
 from kernels.cpu.entropy import sampled_bits
 from kernels.cpu.link_messages import (
     DIGITS,
@@ -29,10 +30,6 @@ from kernels.cpu.link_messages import (
 
 AUTO, NEVER, ALWAYS = "auto", "never", "always"
 COMPRESS = (AUTO, NEVER, ALWAYS)
-COMPRESS_BYTES_MIN = 256
-"""Smaller bodies are sent raw."""
-ENTROPY_BITS_MAX = 7.0
-"""Entropy of the sample in bits per byte above which LZ4 finds nothing."""
 _SMALLER_SHARE_MAX = 0.9
 """Largest share of the raw body that a compressed one may have with `auto`."""
 _BUFFER = struct.Struct("<qq")

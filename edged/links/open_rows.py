@@ -26,7 +26,7 @@ Int64s = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Sealed:
+class TrainPage:
     """A page, and what is in it; the bytes of `train` are gone."""
 
     page: SealedPage
@@ -73,7 +73,7 @@ class OpenRows:
 
     def add(
         self, batch: Batch, rows: Int64s | None, watermark_us: int, wall_us: int, close: bool
-    ) -> list[Sealed]:
+    ) -> list[TrainPage]:
         """Take the rows of a beat, `rows` of `batch` or all; returns pages of full messages.
 
         With `close` no row stays open, and the watermark is said even where there is no row.
@@ -92,7 +92,7 @@ class OpenRows:
 
     def _write(
         self, batch: Batch, rows: Int64s | None, count: int, close: bool, wall_us: int
-    ) -> list[Sealed]:
+    ) -> list[TrainPage]:
         table = self._writer.table(batch, rows)
         ends = self._writer.ends(table, count, self._buffer)
         done = int(ends[-1]) if ends.size else 0
@@ -107,12 +107,12 @@ class OpenRows:
         self._keep(batch, rows, done, count, wall_us)
         return sealed
 
-    def _page(self, table: Int64s, start: int, ends: Int64s, watermarks: Int64s) -> Sealed:
+    def _page(self, table: Int64s, start: int, ends: Int64s, watermarks: Int64s) -> TrainPage:
         first = self.seq + 1
         train = self._writer.write(table, start, ends, watermarks, first)
         self.seq += train.messages
         data = train.page(self._link, self._writer.version, self._instance, first)
-        return Sealed(SealedPage(PageKey(self._link, self._instance, self.seq), data), train)
+        return TrainPage(SealedPage(PageKey(self._link, self._instance, self.seq), data), train)
 
     def _news(self) -> bool:
         """Whether the watermark has moved since it was last said."""
@@ -147,7 +147,7 @@ class OpenRows:
         self._batch = take(batch, left, self._memory[1], "open")
         self._memory = (self._memory[1], self._memory[0])
 
-    def close(self, wall_us: int) -> list[Sealed]:
+    def close(self, wall_us: int) -> list[TrainPage]:
         """A page of all open rows."""
         if not self._batch.rows:
             return []

@@ -43,12 +43,13 @@ from edged.documents.reach import Reach
 from edged.documents.units import show_duration, show_size
 from edged.errors import JobError
 from edged.links import partition
-from edged.links.compression import AUTO, COMPRESS, ENTROPY_BITS_MAX
+from edged.links.compression import AUTO, COMPRESS
 from edged.links.messages import MessageWriter
-from edged.links.open_rows import OPEN_ROWS, OpenRows, Sealed
+from edged.links.open_rows import OPEN_ROWS, OpenRows, TrainPage
 from edged.links.page import link_name
 from edged.links.partition import Direction, Partitioner, Shares
 from edged.links.target import LinkTarget
+from edged.pages.seal import ENTROPY_BITS_MAX
 from edged.pages.sealed import PageKey, SealedPage
 from edged.platform.loopback import is_loopback
 from edged.sinks.base import Flush, OpenBytes, Sink, SinkContext, SinkPlan, sink
@@ -120,7 +121,7 @@ class EdgeSink(Sink):
             return not linger_us or not new
         return abs(wall_us - mine.opened_us) >= linger_us
 
-    def _counted(self, sealed: Sequence[Sealed]) -> list[SealedPage]:
+    def _counted(self, sealed: Sequence[TrainPage]) -> list[SealedPage]:
         counts = self._counts
         for one in sealed:
             counts["messages"] += one.train.messages
