@@ -1,19 +1,19 @@
-"""A sliding quantile: the 99th percentile of the last values, kept sorted in bounded memory."""
+"""A sliding quantile: the 99.9th percentile of the last values, kept sorted in bounded memory."""
 
 from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, insort
 
-VALUES = 200
+VALUES = 1000
 
 
 class SlidingQuantile:
-    """The 99th percentile of the last VALUES values; integers.
+    """The 99.9th percentile of the last VALUES values; integers.
 
-    It leaves out the largest hundredth, and at least the largest value: one outlier has no
-    influence, however few values there are.  `value` is 0 until two values are known.  An addition
-    costs two binary searches and moves at most VALUES references.
+    That is the largest but one: one outlier has no influence, however few values there are.
+    `value` is 0 until two values are known.  An addition costs two binary searches and moves at
+    most VALUES references.
     """
 
     def __init__(self) -> None:
@@ -29,6 +29,5 @@ class SlidingQuantile:
         insort(self._sorted, value)
         self._ring[self._next] = value
         self._next = (self._next + 1) % VALUES
-        left_out = max(1, len(self._sorted) // 100)
-        if len(self._sorted) > left_out:
-            self.value = self._sorted[-1 - left_out]
+        if len(self._sorted) > 1:
+            self.value = self._sorted[-2]
