@@ -383,7 +383,7 @@ class TestOthers:
 
 
 def test_a_daemon_without_a_board_says_so():
-    commands = DoorCommands(SimpleNamespace(energy=None), None, None, lambda _: None)
+    commands = DoorCommands(SimpleNamespace(energy=None, graphs=None), None, None, lambda _: None)
     for command in ("energy", "governor"):
         with pytest.raises(CommandError, match="no board is watched"):
             commands({"cmd": command})
