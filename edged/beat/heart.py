@@ -319,6 +319,8 @@ class Heart:
         # `ready_now` may have consumed the wake of a stop, of a change or of a failed commit
         if self._interrupted():
             return None, False
+        if any(job.released for job in self._active()):
+            return self._clock.monotonic_us(), True
         deadline = self._deadline(now)
         if self._event_loop.until_input(deadline):
             return self._clock.monotonic_us(), False

@@ -5,14 +5,15 @@ staged and taken rows, watermarks, producers' sequences, and which open pages we
 replay of the record therefore repeats the beat exactly.
 
     {"wall": µs, "change": null | {…}, "jobs": {job: {"race": bool, "flush": 0 | 1 | 2,
-        "processed": {operator: [rows, …]}, "sealed_early": {sink: bytes}, "streams":
+        "processed": {operator: [rows, …]}, "sealed_early": {sink: bytes},
+        "throttled": true, "streams":
         {stream: {"logged": [rows, chunks], "take": [chunks, rows], "watermark": µs,
                   "producers": {…}, "refused": rows, "set_aside": [chunks, rows],
                   "reopen": µs | null}}}}}
 
 `processed` is missing where no operator left rows to later beats (`Deferring` in
 `edged.operators.base`), and `sealed_early` where no sink sealed pages to keep its open ones within
-these bytes.
+these bytes.  `throttled` is there where the job took no rows because a sink was full.
 
 A record with a `change` (`edged.beat.jobs`) has no jobs and no inputs: it records a change of the
 jobs between two beats.
@@ -72,6 +73,8 @@ class JobFacts:
     sealed_early: dict[str, int] | None = None
     """The limit, in bytes, of each sink that sealed pages early to keep its open ones within it;
     None: the beat decides."""
+    throttled: bool = False
+    """Whether it takes no rows because a sink is full."""
 
     def ends(self) -> bool:
         """Whether every stream is at its end after this beat."""
@@ -106,6 +109,7 @@ class BeatFacts:
                 "flush": int(j.flush),
                 **({"processed": j.processed} if j.processed else {}),
                 **({"sealed_early": j.sealed_early} if j.sealed_early else {}),
+                **({"throttled": True} if j.throttled else {}),
                 "streams": {
                     s: {
                         "logged": [f.logged_rows, f.logged_chunks],
@@ -133,7 +137,9 @@ class BeatFacts:
         for name, j in document["jobs"].items():
             streams = {s: _stream_facts(f) for s, f in j["streams"].items()}
             processed, early = j.get("processed", {}), j.get("sealed_early", {})
-            jobs[name] = JobFacts(j["race"], Flush(j["flush"]), streams, processed, early)
+            throttled = j.get("throttled", False)
+            flush = Flush(j["flush"])
+            jobs[name] = JobFacts(j["race"], flush, streams, processed, early, throttled)
         change = document.get("change")
         return cls(document["wall"], jobs, Change(**change) if change else None)
 

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from edged.beat.deferrals import Deferrals
 from edged.beat.open_page_limit import seal_early
 from edged.beat.operator_place import operator_place
+from edged.beat.placed_operators import PlacedOperators
 from edged.beat.record import JobFacts, StreamFacts, input_count, read_inputs
 from edged.beat.saved_arrays import arrays_under, put_arrays
 from edged.beat.stream_alignment import (
@@ -31,18 +32,16 @@ from edged.data.columns import Batch
 from edged.data.flow import WATERMARK_MAX_US, WATERMARK_MIN_US, BeatContext, Flow, State
 from edged.data.scratch import Scratch
 from edged.data.staging import TIME_MAX_US, Chunks
-from edged.errors import EdgedError, JobError
 from edged.job.changes import DRAINING, PAUSED, RUNNING, JobMetadata
 from edged.job.footprint import footprint_of
 from edged.job.open_pages import open_page_shares
 from edged.job.plan import JobPlan
-from edged.operators.base import Operator, Placed
+from edged.operators.base import Operator
 from edged.pages.sealed import PageKey, SealedPage
-from edged.placement.placement import KernelProfile, Placer
 from edged.sinks.base import Flush, Sink, SinkContext
 
 
-class JobRuntime:
+class JobRuntime(PlacedOperators):
     """A built job; the heart's thread only."""
 
     def __init__(self, plan: JobPlan, context: SinkContext) -> None:
@@ -60,11 +59,12 @@ class JobRuntime:
         self.table_waits = TableWaits(plan)
         self.cut = False
         """Whether the last decision left rows staged only because of its row limit."""
+        self.throttled = False
+        """Whether the last decision took no rows because a sink is full."""
         self.saturated = False
         """Whether senders had sent more than the last decision took: it left rows because of its
         row limit, or staging was full.  Rows that wait for another stream do not count."""
-        self.placers: dict[str, Placer] = {}
-        """The placer of every operator that has a choice of kernels."""
+        self.placers = {}
         self.spent_ns = dict.fromkeys((*plan.order, *plan.sinks), 0)
         """Wall time of each operator and sink so far, by which energy is apportioned."""
         self._saved: dict[str, Scratch] = {}
@@ -88,6 +88,17 @@ class JobRuntime:
     def open_rows(self) -> int:
         """Rows in unsealed pages that the latency promise covers."""
         return sum(s.open_rows() for s in self.sinks.values() if s.prompt)
+
+    @property
+    def full(self) -> bool:
+        """Whether a sink takes no more rows for now.  Rows that are to be drained are taken all the
+        same."""
+        return not self.draining and any(s.full for s in self.sinks.values())
+
+    @property
+    def released(self) -> bool:
+        """Whether rows wait for a sink that was full and no longer is."""
+        return self.throttled and not self.full
 
     def apply_state(self, daemon_drains: bool) -> None:
         """Suspend or resume reading by the job's state and by whether the daemon drains."""
@@ -189,11 +200,12 @@ class JobRuntime:
         }
         staged_chunks |= {name: empty(staged_chunks[name]) for name in held}
         free = self._admissible(staged_chunks)
-        if self.waiting():
-            take, self.cut = dict.fromkeys(staged_chunks, 0), True
+        self.throttled = job.throttled = self.full and any(free.values())
+        if self.throttled or self.waiting():
+            take, self.cut = dict.fromkeys(staged_chunks, 0), self.waiting() > 0
         else:
             take, self.cut = decide_take(staged_chunks, self.couplings, rows_max, rows_over, free)
-        self.saturated = self._is_saturated(take, free)
+        self.saturated = not self.throttled and self._is_saturated(take, free)
         for name, count in take.items():
             f, s = facts[name], self.streams[name]
             f.take_chunks = count
@@ -288,52 +300,6 @@ class JobRuntime:
             s = self.streams[name]
             s.staging.consume(f.take_chunks, f.take_rows)
             s.rows += f.take_rows
-
-    def place_by(self, profile: KernelProfile | None) -> None:
-        """Choose kernels by this machine's profile from now on."""
-        self.placers = {}
-        for name, operator in self.operators.items():
-            if isinstance(operator, Placed):
-                placer = Placer(profile, self.plan.promises.latency_us, operator.kernel)
-                self.placers[name] = placer
-                if operator.pinned:
-                    placer.pin(operator.kernel)
-
-    def place(self) -> None:
-        """After a beat: switch to better kernels where there are some."""
-        for name, placer in self.placers.items():
-            if not placer.chooses:
-                continue
-            operator = self.operators[name]
-            assert isinstance(operator, Placed)
-            kernel = placer.beat(*operator.size())
-            if kernel is None:
-                continue
-            try:
-                operator.switch(kernel)
-            except Exception as problem:  # device libraries raise anything: the old kernel runs on
-                placer.refuse(kernel, operator.kernel, str(problem))
-
-    def pin(self, name: str, kernel: str | None) -> str:
-        """Pin an operator's kernel, or unpin it with None; returns the kernel that runs then.
-
-        Raises JobError where the operator has no choice, or the kernel cannot run.
-        """
-        operator = self.operators.get(name)
-        if not isinstance(operator, Placed):
-            choice = ", ".join(self.placers) or "none has a choice of kernels"
-            raise JobError(f"operators.{name}", "has no choice of kernels", f"one of: {choice}")
-        try:
-            if kernel is not None:
-                operator.switch(kernel)
-        except EdgedError:
-            raise
-        except Exception as problem:  # device libraries raise anything: the old kernel runs on
-            raise JobError(
-                f"operators.{name}", f"cannot switch to {kernel}: {problem}"
-            ) from problem
-        self.placers[name].pin(kernel)
-        return operator.kernel
 
     def ended(self) -> bool:
         """Whether every stream has ended and all its rows are processed."""

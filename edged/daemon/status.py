@@ -166,6 +166,7 @@ def _job(job: JobRuntime, parts: Parts) -> dict[str, Any]:
         "created_us": job.meta.created_us,
         "problem": job.problem,
         "promises": job.footprint.promises,
+        "throttled": job.throttled,
         "streams": {
             name: {
                 **_stream(s, shown("streams", name, stream_counters(s)), parts),
@@ -204,6 +205,7 @@ def _shelved(job: ShelvedJob, parts: Parts) -> dict[str, Any]:
         "created_us": job.meta.created_us,
         "problem": job.problem,
         "promises": job.footprint.promises,
+        "throttled": False,
         "streams": {},
         "operators": {},
         "sinks": {},

@@ -126,18 +126,18 @@ WATERMARK_KEY, WATERMARK_REST = np.uint64(0x61772E6465676465), np.uint64(0x6B726
 """The first eight bytes of `edged.seq`, `edged.sum` and `edged.watermark`, and the last eight of
 it."""
 SEQ_DIGITS_MAX, WATERMARK_DIGITS_MAX, SUM_DIGITS = 18, 19, 16
+TENTH = 2**63 // 10
 
 
 @device
 def number_at(at: int, digits: int, most: int) -> Any:
-    """The decimal number of `digits` digits at `at`; -1 where it has none, or more than `most`, or
-    does not fit."""
+    """The decimal number of `digits` digits at `at`; -1 where it has none, or more than `most`."""
     if digits < 1 or digits > most:
         return -1
     number = 0
     for j in range(digits):
         digit = load_u8(at + j) - 48
-        if digit < 0 or digit > 9 or number > (2**63 - 1 - digit) // 10:
+        if digit < 0 or digit > 9:
             return -1
         number = number * 10 + digit
     return number
@@ -147,11 +147,18 @@ def number_at(at: int, digits: int, most: int) -> Any:
 def watermark_at(at: int, size: int, m: Any) -> Any:
     """Set the watermark of `m` from its text; 0 or an error number."""
     sign = int(load_u8(at)) if size > 0 else 0
-    signed = sign == 43 or sign == 45
-    number = number_at(at + signed, size - signed, WATERMARK_DIGITS_MAX)
-    if number < 0:
+    signed = int(sign == 43 or sign == 45)
+    digits, below = size - signed, 0
+    if digits < 1 or digits > WATERMARK_DIGITS_MAX:
         return E_WATERMARK
-    m[MESSAGE.watermark] = -number if sign == 45 else number
+    for j in range(digits):  # counted below 0, where there is one number more
+        digit = int(load_u8(at + signed + j)) - 48
+        if digit < 0 or digit > 9 or below < -TENTH or (below == -TENTH and digit > 8):
+            return E_WATERMARK
+        below = below * 10 - digit
+    if sign != 45 and below == WATERMARK_NONE:
+        return E_WATERMARK
+    m[MESSAGE.watermark] = below if sign == 45 else -below
     return 0
 
 

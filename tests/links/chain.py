@@ -63,9 +63,9 @@ class Last(Daemon):
 class Hop(Daemon):
     """A daemon that sends on."""
 
-    def __init__(self, path, document, **more):
+    def __init__(self, path, document, arguments=(), **more):
         path.mkdir()
-        super().__init__(path, document, **more)
+        super().__init__(path, document, *arguments, **more)
 
     @property
     def address(self):

@@ -168,7 +168,7 @@ def marks(message: Table) -> tuple[int, int, int]:
         seq = int(value)
     if (value := found.get(b"edged.watermark")) is not None:
         digits = value[1:] if value[:1] in (b"+", b"-") else value
-        if not digits.isdigit() or len(digits) > 19 or int(digits) >= 2**63:
+        if not digits.isdigit() or len(digits) > 19 or not -(2**63) <= int(value) < 2**63:
             raise ValueError(ipc.E_WATERMARK)
         watermark = int(value)
     if (value := found.get(b"edged.sum")) is not None:
