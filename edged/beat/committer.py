@@ -32,10 +32,12 @@ from edged.beat.disk_full_gate import RETRY_MS, DiskFullGate
 from edged.beat.snapshots import Snapshots
 from edged.data.flow import State
 from edged.events.publisher import EventPublisher
+from edged.pages.sealed import SealedPage
 from edged.platform.clock import Clock
 from edged.sources.base import Source
 from edged.store import BeatRecord, Encoded, Store, StoreFull
 from edged.store.gaps import Gap
+from edged.store.loose_pages import LoosePages
 from edged.uplink.upload_coalescer import UploadCoalescer
 
 Task = Callable[[], object]
@@ -45,7 +47,10 @@ Task = Callable[[], object]
 class Commit:
     """What is to be made durable together, and the callbacks that follow."""
 
-    record: BeatRecord
+    number: int
+    """The beat."""
+    record: BeatRecord | None
+    """None: no job with a log has anything to record."""
     tickets: list[tuple[Source, Any]]
     sync: bool = True
     snapshot: tuple[bytes, State] | None = None
@@ -54,6 +59,10 @@ class Commit:
     """Makes the files durable that the snapshot names."""
     gaps: list[Gap] = field(default_factory=list)
     """Losses to be recorded before."""
+    loose: list[SealedPage] = field(default_factory=list)
+    """Pages of jobs without a log."""
+    early: list[tuple[Source, Any]] = field(default_factory=list)
+    """Tickets of sources that feed such jobs only: acked without waiting for the record."""
     on_durable: Callable[[Committed], None] | None = None
     """Called on the commit thread when all is durable and acked."""
     sync_us: int = 0
@@ -95,6 +104,7 @@ class Committer:
         self._store, self._uplink, self._clock = store, uplink, clock
         self._wake_heart, self._on_landed = wake_heart, on_landed
         self.snapshots = Snapshots(store)
+        self.loose = LoosePages()
         self._failure: BaseException | None = None
         self._snapshot_problem: StoreFull | None = None
         self._queue: deque[tuple[Task, bool]] = deque()
@@ -183,7 +193,8 @@ class Committer:
             return
         durable_at_us: list[int] = []
         for stream, partition, seq in self._uplink.poll():
-            durable_at_us += self._store.acked(stream, partition, seq)
+            if not self.loose.acked(stream, partition, seq):
+                durable_at_us += self._store.acked(stream, partition, seq)
         for stream, partition in self._uplink.unreadable():
             self._store.check_page(stream, partition)
         for missing in self._uplink.missing():
@@ -195,7 +206,7 @@ class Committer:
             if self._uplink.bypassed:
                 self._wake_heart()
         if self._uplink.restart_if_dead():
-            self._uplink.offer(self._store.pending())
+            self._uplink.offer([*self._store.pending(), *self.loose.pending()])
 
     def give_up(self) -> None:
         """Fail a commit that waits for room with StoreFull."""
@@ -207,6 +218,7 @@ class Committer:
         self._closing = True
         self.give_up()
         self._thread.join()
+        self.loose.close()
         self._poller.close()
         os.close(self._queued)
         os.close(self._finished)
@@ -255,7 +267,10 @@ class Committer:
         started = self._clock.monotonic_us()
         if self.snapshots.written:
             self._end_snapshot()
-        refs = self._append(commit)
+        for source, ticket in commit.early:
+            source.committed(ticket)
+        refs = [] if commit.record is None else self._append(commit, Encoded(commit.record))
+        refs += self.loose.add(commit.loose)
         durable = self._clock.monotonic_us()
         for source, ticket in commit.tickets:
             source.committed(ticket)
@@ -266,16 +281,15 @@ class Committer:
             self.take_acks()
         if commit.snapshot is not None:
             self._end_snapshot()
-            self.snapshots.begin(commit.record.number, *commit.snapshot, commit.sync_files)
+            self.snapshots.begin(commit.number, *commit.snapshot, commit.sync_files)
         if commit.on_durable is not None:
             names = [f"{r.key.stream}/{r.key.partition}/{r.key.seq}" for r in refs]
             end = self._clock.monotonic_us()
             times = started, durable, acked, end
-            commit.on_durable(Committed(commit.record.number, *times, names, commit.sync_us))
+            commit.on_durable(Committed(commit.number, *times, names, commit.sync_us))
 
-    def _append(self, commit: Commit) -> list[Any]:
+    def _append(self, commit: Commit, encoded: Encoded) -> list[Any]:
         """Commit to the store; while it is full, wait for room."""
-        encoded = Encoded(commit.record)
         while True:
             try:
                 if commit.gaps:
@@ -314,7 +328,7 @@ class Committer:
     def set_links(self, targets: Sequence[dict[str, Any]]) -> None:
         """Serve these links.  Commit thread only."""
         if self._uplink is not None and self._uplink.set_links(targets):
-            self._uplink.offer(self._store.pending())
+            self._uplink.offer([*self._store.pending(), *self.loose.pending()])
 
     def set_drops(self, streams: Mapping[str, str]) -> None:
         """Set `drops`.  Commit thread only."""

@@ -21,10 +21,11 @@ from edged.beat.fingerprint import fingerprint
 from edged.beat.governor_hooks import GovernorHooks
 from edged.beat.inputs import Inputs
 from edged.beat.jobs import JobRegistry
-from edged.beat.pending_work import PendingWork, is_empty
+from edged.beat.pending_work import PendingWork
 from edged.beat.quarantine import Quarantine
-from edged.beat.record import BeatFacts, buffers
-from edged.beat.runtime import JobRuntime, logged_inputs
+from edged.beat.raced_beat import RacedBeat
+from edged.beat.record import BeatFacts
+from edged.beat.runtime import JobRuntime
 from edged.beat.snapshots import SnapshotSchedule
 from edged.beat.stats import BeatTimes, SourceStalls, Stats
 from edged.beat.stream_alignment import ONE_CHUNK
@@ -35,8 +36,8 @@ from edged.data.flow import BeatContext, State
 from edged.data.workers import Workers
 from edged.events.publisher import EventPublisher
 from edged.job.changes import PAUSED, Change
-from edged.job.plan import Promises
-from edged.pages.sealed import SealedPage
+from edged.job.durability import RESULTS, SYNCED
+from edged.job.promises import Promises
 from edged.placement.placement import KernelProfile
 from edged.platform.clock import Clock
 from edged.platform.event_loop import EventLoop
@@ -181,7 +182,7 @@ class Heart:
     def save(self, reuse: bool = False) -> tuple[bytes, State]:
         """Facts and arrays of a snapshot of all jobs; see `JobRuntime.save`."""
         arrays: State = {}
-        for job in self.jobs:
+        for job in (job for job in self.jobs if job.plan.promises.logs):
             for key, value in job.save(reuse).items():
                 arrays[f"{job.plan.name}/{key}"] = value
         self._tables.note(self.beat, arrays)
@@ -232,7 +233,7 @@ class Heart:
         """Write the change into the log; `on_durable` is called on the commit thread."""
         self.beat += 1
         facts = BeatFacts(change.at_us, {}, change)
-        commit = Commit(BeatRecord(self.beat, facts.encode(), [], []), [])
+        commit = Commit(self.beat, BeatRecord(self.beat, facts.encode(), [], []), [])
         commit.on_durable = lambda _: on_durable()
         self._committer.submit(commit)
 
@@ -255,7 +256,7 @@ class Heart:
         self.batcher.promise(min(p.latency_us for p in active),
                              min(p.ack_within_us for p in active))  # fmt: skip
         self._exactly_once = self._registry.logs_inputs()
-        self._sync = any(p.durability != "none" for p in promises)
+        self._sync = any(p.durability in SYNCED for p in promises)
 
     # waiting -----------------------------------------------------------------------------------
 
@@ -359,13 +360,12 @@ class Heart:
         ingested = self._ingest(woke, wall)
         tickets = [(source, source.seal()) for source in self.sources]
         facts = self._decide(jobs, ingested, wall, plan)
-        inputs = {job.plan.name: logged_inputs(job) for job in jobs}
-        if is_empty(facts, jobs):
+        raced = RacedBeat.of(jobs, facts, self._exactly_once)
+        if raced is None:
             self._skip_beat(tickets)
             return
         self.beat += 1
-        logged = buffers(inputs) if self._exactly_once else []
-        pages = self._race(jobs, facts)
+        self._race(jobs, raced)
         times = BeatTimes(
             self.beat, plan.oldest_us, woke, ingested, self._clock.monotonic_us(), 0,
             facts.rows_logged(), facts.rows_taken(),
@@ -379,7 +379,7 @@ class Heart:
         self.await_commit()
         waited_us = self._clock.monotonic_us() - left_us
         self._before_commit()
-        self._submit(facts, logged, pages, tickets, times)
+        self._submit(raced, tickets, times)
         if plan.race:
             for job in jobs:
                 job.place()
@@ -429,7 +429,7 @@ class Heart:
         for job in active if plan.race else ():
             mine = jobs[job.plan.name]
             whole = plan.last or job.draining or job is plan.seal or mine.ends()
-            results = job.plan.promises.durability == "results"
+            results = job.plan.promises.durability == RESULTS
             mine.flush = Flush.ALL if whole or results else flush
         self._pending.decided(active, facts, plan.race, plan.oldest_us, held_us)
         self._saturated = (
@@ -439,21 +439,19 @@ class Heart:
         )  # fmt: skip
         return facts
 
-    def _race(self, jobs: Sequence[JobRuntime], facts: BeatFacts) -> list[SealedPage]:
+    def _race(self, jobs: Sequence[JobRuntime], raced: RacedBeat) -> None:
         """Run every job's step.  Input that has crashed too often is set aside instead."""
-        beat = BeatContext(self.beat, facts.wall_us, self._workers, self._await_room)
-        pages: list[SealedPage] = []
+        beat = BeatContext(self.beat, raced.facts.wall_us, self._workers, self._await_room)
         for job in jobs:
-            mine = facts.jobs[job.plan.name]
+            mine = raced.facts.jobs[job.plan.name]
             if not self._crashes.begin(fingerprint(job, mine) if self._crashes.careful else 0):
                 self.quarantine.set_aside(beat, job, mine)
-            pages += job.step(beat, mine)
+            raced.add(job, job.step(beat, mine))
         self._committer.gate.proceed("beat")
         self._crashes.end(self._clock.monotonic_us())
         for job in jobs:
             for s in job.streams.values():
                 s.staging.mark_logged()
-        return pages
 
     def _await_room(self, problem: OSError) -> None:
         """A sink or the quarantine found its disk full: wait for a retry, with control served."""
@@ -475,19 +473,12 @@ class Heart:
         self._beating = False
 
     def _submit(
-        self,
-        facts: BeatFacts,
-        logged: list[Any],
-        pages: list[SealedPage],
-        tickets: list[tuple[Source, Any]],
-        times: BeatTimes,
+        self, raced: RacedBeat, tickets: list[tuple[Source, Any]], times: BeatTimes
     ) -> None:
         self._tables.collect(self._committer.snapshots.adopted)
         self._store.tables_bytes = self._tables.disk_bytes()
-        record = BeatRecord(self.beat, facts.encode(), logged, pages)
-        commit = Commit(record, tickets, self._sync, gaps=self._registry.take_jumps())
-        size = sum(b.nbytes for b in logged) + sum(len(p.data) for p in pages)
-        if self._snapshot_schedule.due(size):
+        commit = raced.commit(self.beat, tickets, self._sync, self._registry)
+        if commit.record is not None and self._snapshot_schedule.due(raced.logged_bytes()):
             commit.snapshot = self.save(reuse=True)  # no snapshot is being written
             commit.sync_files = self._tables.sync
         times.sealed_us = self._clock.monotonic_us()

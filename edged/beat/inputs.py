@@ -22,7 +22,8 @@ from edged.data.staging import Staging
 from edged.data.workers import Workers
 from edged.errors import CommandError, ConfigError, JobError
 from edged.events.publisher import EventPublisher
-from edged.job.plan import REJECT, JobPlan
+from edged.job.plan import JobPlan
+from edged.job.promises import REJECT
 from edged.platform.event_loop import EventLoop
 from edged.sources.base import Source, SourcePlan
 

@@ -35,7 +35,8 @@ from edged.data.flow import State
 from edged.errors import CommandError, JobError
 from edged.job.changes import DRAINING, RUNNING, Change, JobMetadata
 from edged.job.footprint import Footprint
-from edged.job.plan import DROP_OLDEST, JobPlan
+from edged.job.plan import JobPlan
+from edged.job.promises import DROP_OLDEST
 from edged.job.state_carryover import compare
 from edged.pages.sealed import PageKey
 from edged.store.gaps import DAMAGED, Gap
@@ -85,6 +86,8 @@ class JobRegistry:
         for job in self.list:
             for name, s in job.streams.items():
                 jumps, s.staging.producers.jumps = s.staging.producers.jumps, []
+                if not job.plan.promises.logs:
+                    continue  # it keeps no positions
                 for producer, first, last in jumps:
                     detail = "acknowledged in beats that damage took; the producer goes on"
                     found.append(

@@ -46,6 +46,7 @@ class JobRuntime(PlacedOperators):
 
     def __init__(self, plan: JobPlan, context: SinkContext) -> None:
         self.plan = plan
+        context = _without_log(context) if not plan.promises.logs else context
         self.footprint = footprint_of(plan)
         self.scratch = Scratch()
         share = plan.promises.memory_bytes // 2 // max(1, len(plan.streams))
@@ -54,6 +55,8 @@ class JobRuntime(PlacedOperators):
         self.sinks: dict[str, Sink] = {
             name: s.build(_sink_context(context, name)) for name, s in plan.sinks.items()
         }
+        for s in self.streams.values():  # where earlier positions are lost, any batch may be next
+            s.staging.producers.names_lost = not plan.promises.logs
         self.open_page_shares = open_page_shares(plan.promises.memory_bytes, plan.sinks)
         self.couplings = couplings(plan)
         self.table_waits = TableWaits(plan)
@@ -443,6 +446,11 @@ class JobRuntime(PlacedOperators):
         flows[name] = Flow(batch, f.watermark_us, s.populated or s.plan.table is None)
         if s.plan.late == "dead_letter":
             flows[f"{name}.late"] = Flow(late, f.watermark_us)
+
+
+def _without_log(context: SinkContext) -> SinkContext:
+    """A context whose epoch is that of this run: numbers begin again with each one."""
+    return replace(context, epoch=context.run_epoch)
 
 
 def _sink_context(context: SinkContext, id: str) -> SinkContext:

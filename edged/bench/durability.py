@@ -27,7 +27,7 @@ from edged.bench.durability_peer import TUPLE_BYTES, measure_rocksdb
 from edged.bench.load import Load
 from edged.bench.rig import Rig, join_job, machine, rig
 from edged.errors import EdgedError
-from edged.job.plan import DURABILITIES
+from edged.job.durability import LOGGED
 
 MESSAGE_ROWS = (1_000, 10_000, 100_000)
 RATES = (1_000, 10_000, 100_000)
@@ -166,7 +166,7 @@ def command(
     compile_kernels(quiet=False)
     rows, batches, rates = [], batches or MESSAGE_ROWS, rates or RATES
     with console.status("starting") as line:
-        for durability in DURABILITIES:
+        for durability in LOGGED:
             for batch in batches:
                 line.update(f"edged, {durability}, batches of {batch:,}")
                 rows.append(measure(durability, batch, seconds))

@@ -222,7 +222,7 @@ def _build(
     sinks, tables = (str(settings.directory / name) for name in ("sinks", "tables"))
     context = SinkContext(
         settings.device, store.device_epoch, sinks, workers, str(settings.files), tables,
-        in_flight=in_flight, wake=event_loop.wake,
+        in_flight=in_flight, run_epoch=store.session[1], wake=event_loop.wake,
     )  # fmt: skip
     service.starting("recovery")
     recovered = recover_jobs(store, context=context, clock=clock, await_room=space.wait)

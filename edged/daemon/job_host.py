@@ -60,7 +60,7 @@ class DaemonJobHost:
         """Number of pages of these streams that the centre, or a link's receiver, has not
         acknowledged; without a centre only those of links count."""
         awaited = [s for s in streams if self._uplink.exists or is_link(s)]
-        return self._store.pending_of(awaited)
+        return self._store.pending_of(awaited) + self._uplink.loose_pages_of(awaited)
 
     def watch_acks(self, wanted: bool) -> None:
         """End the heart's waits at each ack of the centre, or no longer."""

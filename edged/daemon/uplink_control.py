@@ -6,7 +6,8 @@ Without an address of the centre the uplink serves links alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -91,12 +92,21 @@ class UplinkControl:
     ) -> None:
         """Register the jobs' schemas, apply their upload promises, and serve their links, whose
         last numbers are given."""
-        links = [link for plan in plans for sink in plan.sinks.values() if (link := sink.link())]
+        links = [
+            replace(link, logs=plan.promises.logs)
+            for plan in plans
+            for sink in plan.sinks.values()
+            if (link := sink.link())
+        ]
         self._in_flight.follow(limits(links, store_bytes_max, len(plans)))
         targets = self._config.targets(links, schemas, numbers)
         self._committer.call(partial(self._uplink.register, schemas))
         self._committer.call(partial(self._committer.set_links, targets))
         self._committer.call(partial(self.coalescer.set_jobs, plans))
+
+    def loose_pages_of(self, streams: Iterable[str]) -> int:
+        """How many pages of these streams, of jobs without a log, are not acknowledged."""
+        return self._committer.loose.pending_of(streams)
 
     def set_drops(self, streams: Mapping[str, str]) -> None:
         """Set the streams whose oldest pages a full store gives up, and their jobs."""

@@ -15,7 +15,7 @@ from edged.errors import ConfigError
 from edged.graph.document import DaemonTerms, GraphPlan
 from edged.graph.placement import DaemonLoad
 from edged.job.graph_tag import KEY
-from edged.job.plan import Promises
+from edged.job.promises import Promises
 from edged.rest import ApiError, Client, all_of
 
 SAMPLE_S = 0.5

@@ -42,8 +42,9 @@ from typing import Any, TypeVar
 from edged.documents import reader as doc
 from edged.documents.faults import each
 from edged.errors import JobError
+from edged.job.durability import DURABILITIES
 from edged.job.graph_tag import DAEMONS_MAX
-from edged.job.plan import DURABILITIES, JobPlan, parse_job
+from edged.job.plan import JobPlan, parse_job
 from edged.job.plan import faults as job_faults
 from edged.links.partition import DIRECT, HASH, ROUND_ROBIN
 from edged.links.partition import SCHEMES as PARTITIONS

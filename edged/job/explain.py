@@ -25,7 +25,8 @@ from edged.data.schema import Field, Schema
 from edged.data.table_terms import COUNT, OWE, REFUSE, TableTerms
 from edged.documents.units import show_duration, show_size
 from edged.job.open_pages import open_page_shares
-from edged.job.plan import BLOCK, JobPlan, StreamPlan, warnings
+from edged.job.plan import JobPlan, StreamPlan, warnings
+from edged.job.promises import BLOCK
 from edged.placement.placement import KernelProfile, outline
 from edged.sinks.base import SinkPlan
 from edged.sources.base import SourcePlan

@@ -12,7 +12,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from edged.expressions.functions import FUNCTIONS
-from edged.job.plan import JobPlan, Promises
+from edged.job.plan import JobPlan
+from edged.job.promises import Promises
 from edged.operators.base import OPERATORS
 from edged.sinks.base import SINKS
 from edged.sources.base import SOURCES

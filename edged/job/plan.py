@@ -33,21 +33,20 @@ from edged.documents import reader as doc
 from edged.documents.faults import FaultCollector, each
 from edged.errors import JobError
 from edged.job import governor, tables
+from edged.job.durability import DURABILITIES, EXACTLY_ONCE, faults_without_log
 from edged.job.graph_tag import graph_tag
 from edged.job.open_pages import check_open_pages
+from edged.job.promises import BLOCK, WHEN_FULL, Promises
 from edged.operators.base import OPERATORS, OperatorPlan
 from edged.sinks.base import SINKS, SinkPlan
 from edged.sources.base import SOURCES, SourcePlan
 from governors.registry import Registry
 
-DURABILITIES = ("exactly_once", "results", "none")
 LATE = ("drop", "process", "dead_letter")
 ENTRIES_MAX = 200
 """Most streams, operators or sinks of a job."""
 MEMORY_BYTES_MIN = 1 << 20
 UPLOAD_WITHIN_US_MAX = 7 * 86_400_000_000
-
-BLOCK, REJECT, DROP_OLDEST = WHEN_FULL = ("block", "reject", "drop_oldest")
 
 _JOB_KEYS = ("name", "promises", "governor", "graph", "streams", "tables", "operators", "sinks")
 _PROMISE_KEYS = (
@@ -60,23 +59,6 @@ _STREAM_KEYS = (
 )  # fmt: skip
 
 _T = TypeVar("_T")
-
-
-@dataclass(frozen=True)
-class Promises:
-    """Promises of a job: `latency_us` from arrival to sealed page, `ack_within_us` (at most
-    `latency_us`) from arrival to a producer's ack, the memory cap, and what a crash may lose."""
-
-    latency_us: int = 1_000_000
-    ack_within_us: int = 1_000_000
-    memory_bytes: int = 512 << 20
-    durability: str = "exactly_once"
-    upload_within_us: int = 0
-    """Longest time that sealed pages may wait to be sent with others; 0: they are sent at once."""
-    telemetry_first: bool = False
-    """Whether the device's reports are sent before waiting pages while the job runs."""
-    when_full: str = BLOCK
-    """What happens to the job's senders and waiting pages while the store is full."""
 
 
 @dataclass(frozen=True)
@@ -216,7 +198,7 @@ class _JobReader:
         self.unique(parts)
         streams = self.all(parts["streams"], self.stream)
         streams |= self.all(parts["tables"], self.table)
-        if parts["tables"] and promises and promises.durability != DURABILITIES[0]:
+        if parts["tables"] and promises and promises.durability != EXACTLY_ONCE:
             problem, advice = "is too weak for tables", "tables outlive their inputs: exactly_once"
             self.faults.append(JobError("promises.durability", problem, advice))
         order = self.sort(parts)
@@ -224,6 +206,7 @@ class _JobReader:
         sinks = self.all(parts["sinks"], self.sink)
         self.one_sink_a_stream(sinks)
         if promises is not None:
+            self.faults += faults_without_log(promises.durability, sinks)
             self.attempt(lambda: check_open_pages(promises.memory_bytes, sinks))
         inputs = {i: _inputs(parts["operators"][i]) for i in operators}
         inputs |= {i: _inputs(parts["sinks"][i]) for i in sinks}
@@ -273,7 +256,7 @@ class _JobReader:
             lambda: doc.size(at, given, "memory", "512MiB", least=MEMORY_BYTES_MIN), 0
         )
         durability = wrong.attempt(
-            lambda: doc.choice(at, given, "durability", DURABILITIES, "exactly_once"), ""
+            lambda: doc.choice(at, given, "durability", DURABILITIES, EXACTLY_ONCE), ""
         )
         upload = wrong.attempt(lambda: doc.duration(at, given, "upload_within", 0), 0)
         if upload > UPLOAD_WITHIN_US_MAX:

@@ -28,6 +28,8 @@ class LinkTarget:
     token_file: str = ""
     tls: bool = False
     ca: str = ""
+    logs: bool = True
+    """Whether its numbers outlive this run of the daemon."""
 
     def to_json(self) -> dict[str, Any]:
         """JSON values."""

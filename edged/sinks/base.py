@@ -57,6 +57,8 @@ class SinkContext:
     """The disk of those files; None: the system's."""
     in_flight: InFlight | None = None
     """What links have in flight; None: it is not counted."""
+    run_epoch: int = 0
+    """As `epoch`, of this run of the daemon."""
     wake: Callable[[], None] = lambda: None
     """Wakes the heart; any thread."""
 
@@ -147,6 +149,9 @@ class SinkPlan(ABC):
     kind: ClassVar[str]
     keys: ClassVar[frozenset[str]]
     version: ClassVar[int] = 1
+    without_log: ClassVar[bool] = False
+    """Whether it works in a job whose beats leave no records: with each start its pages are
+    numbered from 1 on, under another epoch."""
     id: str
 
     @classmethod

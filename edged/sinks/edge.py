@@ -210,6 +210,7 @@ def _no_rows() -> npt.NDArray[np.int64]:
 class EdgePlan(SinkPlan):
     """A checked `edge` sink."""
 
+    without_log = True
     keys = frozenset(
         {
             "stream", "to", "partition", "by", "buffer", "linger", "high", "low", "when_full",

@@ -201,6 +201,7 @@ def _parquet(table: pa.Table) -> list[memoryview]:
 class FileSinkPlan(SinkPlan):
     """A checked `file` sink."""
 
+    without_log = True
     keys = frozenset({"path", "format", "rows", "bytes", "every"})
 
     id: str

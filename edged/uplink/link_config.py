@@ -80,9 +80,10 @@ class LinkConfig:
 
     def _greeting(self, link: LinkTarget, token: str, instance: int, base: int, text: str) -> str:
         counter, nonce = self._session
+        epoch = self._epoch if link.logs else nonce
         metadata = {
             STREAM_KEY: link.stream.encode(),
-            PRODUCER_KEY: f"{self._epoch:016x}/{link.job}/{link.sink}/{instance}".encode(),
+            PRODUCER_KEY: f"{epoch:016x}/{link.job}/{link.sink}/{instance}".encode(),
             SESSION_KEY: f"{counter}.{nonce:x}.{base}".encode(),
             FROM_KEY: FROM_BLANK,
         }

@@ -56,7 +56,7 @@ def committing(path, disk):
 
 
 def commit(committer, number, snapshot=None):
-    committer.submit(Commit(BeatRecord(number, b"%d" % number), [], snapshot=snapshot))
+    committer.submit(Commit(number, BeatRecord(number, b"%d" % number), [], snapshot=snapshot))
     committer.wait()
 
 

@@ -6,7 +6,7 @@ import contextlib
 import os
 from pathlib import Path
 
-from edged.job.plan import DROP_OLDEST, WHEN_FULL
+from edged.job.promises import DROP_OLDEST, WHEN_FULL
 from tests.campaign.image import sudo
 from tests.campaign.registry import Run, fault_class
 from tests.campaign.rig import Rig
