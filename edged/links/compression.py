@@ -3,8 +3,9 @@
 Each buffer of a compressed body is an i64, its raw length, and an LZ4 frame; a buffer that does not
 shrink has length -1 and its bytes.  `always` compresses every body, `auto` those whose sampled
 bytes have an entropy of at most a threshold (`kernels.cpu.entropy`), and keeps the result if it is
-smaller by a tenth.  The outcome depends on body and threshold alone, so that a replay writes the
-same bytes.
+smaller by a tenth.  A body that was tried in vain makes `auto` pass over the next ones without a
+try: one, then two, up to PASSED_OVER_MAX.  The outcome depends on bodies, threshold and `state`, so
+that a replay writes the same bytes.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from kernels.cpu.link_messages import (
 
 AUTO, NEVER, ALWAYS = "auto", "never", "always"
 COMPRESS = (AUTO, NEVER, ALWAYS)
+PASSED_OVER_MAX = 64
 _SMALLER_SHARE_MAX = 0.9
 """Largest share of the raw body that a compressed one may have with `auto`."""
 _BUFFER = struct.Struct("<qq")
@@ -45,27 +47,32 @@ class MessageCompressor:
         self._mode, self._entropy_bits_max = mode, entropy_bits_max
         loose = int((plain.layout[:, LINK_COLUMN.kind] < 0).sum())
         self._buffers = 2 * len(schema) + loose
+        self.state = (0, 1)
+        """Messages that are passed over before the next try, and how many after a vain one."""
 
     def compress(self, message: Bytes, seq: int) -> Bytes | None:
         """The message, its body compressed; None: it stays as it is."""
         body = message[self._plain.spots[SPOTS.head] :]
-        if not self._is_worth(body):
+        if body.size < COMPRESS_BYTES_MIN:
+            return None
+        if self._mode == ALWAYS:
+            return self._message(message, *self._buffers_of(message, body), seq)
+        left, pause = self.state
+        if left:
+            self.state = (left - 1, pause)
+            return None
+        if float(sampled_bits(address(body), body.size)) > self._entropy_bits_max:
             return None
         packed, entries = self._buffers_of(message, body)
-        if self._mode == AUTO and len(packed) > _SMALLER_SHARE_MAX * body.size:
+        if len(packed) > _SMALLER_SHARE_MAX * body.size:
+            self.state = (pause, min(PASSED_OVER_MAX, 2 * pause))
             return None
+        self.state = (0, 1)
         return self._message(message, packed, entries, seq)
 
     def digest_at(self) -> int:
         """Where the digest's digits are in a compressed message."""
         return int(self._packed.spots[SPOTS.digest])
-
-    def _is_worth(self, body: Bytes) -> bool:
-        if body.size < COMPRESS_BYTES_MIN:
-            return False
-        if self._mode == ALWAYS:
-            return True
-        return float(sampled_bits(address(body), body.size)) <= self._entropy_bits_max
 
     def _buffers_of(self, message: Bytes, body: Bytes) -> tuple[bytearray, bytes]:
         """The compressed body, and the entries of its buffers."""

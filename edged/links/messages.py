@@ -58,6 +58,17 @@ class MessageWriter:
         self.head_bytes = int(self._plain.spots[SPOTS.head])
         """Bytes of a message beside its body."""
 
+    def save(self) -> Int64s:
+        """What the compression of later messages depends on."""
+        state = () if self._compressor is None else self._compressor.state
+        return np.array(state, np.int64)
+
+    def load(self, state: Int64s) -> None:
+        """Restore a saved state; one of another setting is no loss."""
+        if self._compressor is not None and state.size:
+            left, pause = state.tolist()
+            self._compressor.state = left, pause
+
     def table(self, batch: Batch, rows: Int64s | None) -> Int64s:
         """The table of columns that `ends` and `write` take; `rows`: numbers of the rows that are
         written, None: all.  Keep batch and numbers while it is used."""

@@ -71,7 +71,7 @@ class EdgeSink(Sink):
         schema = plan.input.schema
         self._plan, self._in_flight = plan, context.in_flight
         self.name = link_name(plan.job, plan.id)
-        writer = MessageWriter(schema, plan.compress, plan.entropy_max)
+        self._writer = writer = MessageWriter(schema, plan.compress, plan.entropy_max)
         self._open = [
             OpenRows(self.name, k, schema, writer, plan.buffer) for k in range(len(plan.to))
         ]
@@ -153,7 +153,8 @@ class EdgeSink(Sink):
 
     def save(self) -> State:
         """The open rows and numbers of each instance, and the rows dealt out so far."""
-        state = {"dealt": np.array([self._dealer.count, *self._past], np.int64)}
+        dealt = np.array([self._dealer.count, *self._past], np.int64)
+        state = {"dealt": dealt, "compression": self._writer.save()}
         for k, mine in enumerate(self._open):
             state |= {f"{name}.{k}": array for name, array in mine.save().items()}
         return state
@@ -161,6 +162,7 @@ class EdgeSink(Sink):
     def load(self, state: State) -> None:
         """Restore a saved state, of a link with more or fewer instances, too."""
         self._dealer.count, *past = state["dealt"].tolist()
+        self._writer.load(state["compression"])
         saved = 0
         while f"numbers.{saved}" in state:
             own = {name: state[f"{name}.{saved}"] for name in OPEN_ROWS}
