@@ -44,7 +44,7 @@ class UplinkControl:
     @property
     def serves(self) -> bool:
         """Whether it has a centre or a link to send to."""
-        return self.exists or bool(self._uplink.links())
+        return self.exists or bool(self._uplink.links)
 
     def pid(self) -> int | None:
         """Process id of the uplink's child process."""
@@ -53,7 +53,7 @@ class UplinkControl:
 
     def links(self, name: str) -> list[dict[str, Any]]:
         """State and figures of each instance of a link, by the name of its pages."""
-        return [link for link in self._uplink.links() if link["link"] == name]
+        return self._uplink.links.of(name)
 
     def status(self) -> dict[str, Any] | None:
         """The uplink's part of the status document."""

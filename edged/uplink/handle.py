@@ -26,6 +26,7 @@ from edged.links.page import is_link
 from edged.platform.backoff import Backoff
 from edged.platform.timers import TimerFd
 from edged.uplink import telemetry
+from edged.uplink.link_states import LinkStates
 from edged.uplink.outbox import READ_BYTES, Outbox
 from edged.uplink.sender import SENDING, Sender
 from edged.uplink.upload_schedule import opens_in_s
@@ -119,8 +120,7 @@ class Uplink:
         self._last_ack_s: float | None = None
         self._last_ack_us: int | None = None
         """The same on the wall clock."""
-        self._links: list[dict[str, Any]] = []
-        """State and figures of each instance of each link."""
+        self.links = LinkStates()
         self._status = Sender((), lambda: 0.0, request_bytes).status()
         self._ended = dict.fromkeys(_COUNTERS, 0)
         """What the ended children have counted."""
@@ -147,6 +147,7 @@ class Uplink:
             theirs.close()
         self._channel = ours
         self._ended = self._counted()
+        self.links.child_started()
         self._status = {**self._status, **dict.fromkeys(_COUNTERS, 0)}
         self._last_event = (self._last_event[0], 0)  # a new child counts from 0
         self._events = 0
@@ -156,7 +157,8 @@ class Uplink:
         self._alive = True
         self._starts += 1
         self._started_s = time.monotonic()
-        self._command("config", self._config)
+        links = self.links.with_lasts(self._config.get("links", ()))
+        self._command("config", {**self._config, "links": links})
 
     def fileno(self) -> int:
         """A descriptor that becomes readable when `poll` or `restart_if_dead` has something to do.
@@ -177,23 +179,22 @@ class Uplink:
 
     def offer(self, refs: Iterable[PageRef]) -> None:
         """Send these pages, or learn their new locations; in order of seq within each partition."""
+        refs = [r for r in refs if self.has_centre or is_link(r.key.stream)]
+        self.links.offered(r.key for r in refs if is_link(r.key.stream))
         if self._alive:
-            self._out.offer(r for r in refs if self.has_centre or is_link(r.key.stream))
+            self._out.offer(refs)
             self._flush()
 
     def set_links(self, targets: Sequence[dict[str, Any]]) -> bool:
         """Serve these links (`edged.uplink.links`).  True: this started the child, which has no
         pages yet."""
         self._config["links"] = list(targets)
+        self.links.follow(target["name"] for target in targets)
         if self._process is None and self._restart_at_s is None and targets:
             self.start()
             return True
         self._command("links", self._config["links"])
         return False
-
-    def links(self) -> list[dict[str, Any]]:
-        """State and figures of each instance of each link, as the child last reported them."""
-        return self._links
 
     def register(self, schemas: Iterable[tuple[str, int, str]]) -> None:
         """Register further schemas at the centre, before any page offered later."""
@@ -272,7 +273,7 @@ class Uplink:
         acks: dict[tuple[str, int], int] = {}
         for line in self._lines():
             message = json.loads(line)
-            self._links = message.get("links", self._links)
+            self.links.take(message.get("links", ()))
             if "status" in message:
                 self._status = message["status"]
                 self._notify(self._status)

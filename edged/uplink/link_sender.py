@@ -42,9 +42,6 @@ BACKING_OFF, REFUSED = "backing_off", "refused"
 FROM_BLANK = b"f" * 18
 """The digits of the first number in a greeting, as the daemon has made it."""
 
-Report = Callable[[str, int, int], None]
-"""Called with link, instance and the number up to which pages are acknowledged."""
-
 
 class _Unreadable(Exception):
     """A page is not at its place."""
@@ -58,10 +55,11 @@ class LinkSender:
         name: str,
         instance: int,
         target: dict[str, Any],
-        on_acked: Report,
-        on_unreadable: Callable[[str, int], None],
-        on_change: Callable[[], None],
+        on_acked: Callable[[LinkSender, int], None],
+        on_unreadable: Callable[[LinkSender], None],
+        on_change: Callable[[LinkSender], None],
     ) -> None:
+        """`on_acked` gets the number up to which pages are acknowledged."""
         self.name, self.instance = name, instance
         self._target = target
         self._queue = LinkQueue(int(target["base"]))
@@ -138,7 +136,7 @@ class LinkSender:
                 pause_s = REFUSED_BASE_S + self._refusals.failed()
             except _Unreadable as problem:
                 self._set(BACKING_OFF, str(problem))
-                self._on_unreadable(self.name, self.instance)
+                self._on_unreadable(self)
                 pause_s = self._backoff.failed()
             except OSError as problem:
                 self._set(BACKING_OFF, str(problem) or type(problem).__name__)
@@ -162,7 +160,7 @@ class LinkSender:
         changed = (state, problem) != (self._state, self._problem)
         self._state, self._problem = state, problem
         if changed:
-            self._on_change()
+            self._on_change(self)
 
     def _connection(self) -> float:
         """Connect, greet, and send until the target changes; returns the pause before the next."""
@@ -326,7 +324,7 @@ class LinkSender:
 
     def _acked(self, done: int | None) -> None:
         if done is not None:
-            self._on_acked(self.name, self.instance, done)
+            self._on_acked(self, done)
 
     # pages -------------------------------------------------------------------------------------
 

@@ -48,10 +48,6 @@ class LinkSenders:
         for sender in self._senders.values():
             sender.retry()
 
-    def status(self) -> list[dict[str, Any]]:
-        """State and figures of each instance."""
-        return [sender.status() for _, sender in sorted(self._senders.items())]
-
     def _sender(self, key: tuple[str, int], part: dict[str, Any] | None) -> LinkSender:
         sender = self._senders.get(key)
         if sender is None:
@@ -60,14 +56,16 @@ class LinkSenders:
             sender.start()
         return sender
 
-    def _acked(self, name: str, instance: int, seq: int) -> None:
-        self._send({"acked": [[name, instance, seq]], "links": self.status()}, False)
+    def _acked(self, sender: LinkSender, seq: int) -> None:
+        acked = [[sender.name, sender.instance, seq]]
+        self._send({"acked": acked, "links": [sender.status()]}, False)
 
-    def _unreadable(self, name: str, instance: int) -> None:
-        self._send({"acked": [], "unreadable": [[name, instance]], "links": self.status()}, True)
+    def _unreadable(self, sender: LinkSender) -> None:
+        place = [[sender.name, sender.instance]]
+        self._send({"acked": [], "unreadable": place, "links": [sender.status()]}, True)
 
-    def _change(self) -> None:
-        self._send({"acked": [], "links": self.status()}, False)
+    def _change(self, sender: LinkSender) -> None:
+        self._send({"acked": [], "links": [sender.status()]}, False)
 
 
 def _part(target: dict[str, Any], instance: int) -> dict[str, Any]:

@@ -4,9 +4,9 @@
 
 A producer sends rows with rising numbers to the first daemon.  Its job's link leads through a proxy
 to the second, that one's through another to the third, which writes files.  Again and again one of
-the three is killed with SIGKILL and started again, a proxy delays, cuts and hides, or the third is
-stopped, so that the others have to wait.  At the end each number must be in the files once and in
-order.
+the three, or the process that sends for it, is killed with SIGKILL; a proxy delays, cuts and hides;
+or the third is stopped, so that the others have to wait.  At the end each number must be in the
+files once and in order.
 """
 
 from __future__ import annotations
@@ -89,9 +89,19 @@ def await_progress(feed, seconds=120.0):
         time.sleep(0.02)
 
 
+def children(pid):
+    """The processes that a daemon has started: its uplink."""
+    return [int(c) for c in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
 def harm(dice, daemons, proxies, outcome, stop_s):
     """One fault: a kill more often than not, else a proxy's or a slow receiver."""
     kind = dice.random()
+    if kind < 0.1:
+        for child in children(dice.choice(daemons[:2]).process.pid):
+            os.kill(child, signal.SIGKILL)
+        outcome.kills += 1
+        return
     if kind < 0.7:
         victim = dice.choice(daemons)
         victim.kill()

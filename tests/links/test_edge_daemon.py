@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from edged.platform.processes import free_port
 from tests.beat.loop import batch
 from tests.links.chain import Hop, Last, hop_job, last_job, rows
+
+PEM = str(Path("tests/sources/loopback_tls.pem").absolute())
 
 
 def send(producer, first, count, at_once=50):
@@ -14,8 +18,12 @@ def send(producer, first, count, at_once=50):
 
 
 def test_rows_arrive_once_and_in_order_when_both_ends_are_killed(tmp_path):
-    last = Last(tmp_path / "last")
-    hop = Hop(tmp_path / "hop", hop_job([last.address], buffer="1KiB"))
+    token = tmp_path / "token"
+    token.write_text("open sesame\n")
+    guarded, own = last_job(), {"token_file": str(token)}
+    guarded["streams"]["r"]["source"] |= {"tls_cert": PEM, "tls_key": PEM, **own}
+    last = Last(tmp_path / "last", guarded)
+    hop = Hop(tmp_path / "hop", hop_job([last.address], buffer="1KiB", ca=PEM, **own))
     with last, hop, hop.producer() as producer:
         done = 0
         for end in (None, last, hop, last):
