@@ -19,6 +19,8 @@ from edged.pages.sealed import PageKey, SealedPage
 
 OPEN_ROWS = ("open", "numbers", "marks")
 """The arrays of a saved state."""
+UNKNOWN_US = WATERMARK_MIN_US + 1
+"""What a message says where no time is known: a sign and digits that every reader takes."""
 PAGE_BYTES = 4 << 20
 """About the largest page: that many bytes of messages."""
 
@@ -123,6 +125,7 @@ class OpenRows:
         edges = [mark.rows for mark in self._marks]
         known = np.array([self.watermark_us, *(mark.watermark_us for mark in self._marks)])
         found: Int64s = known[np.searchsorted(edges, ends, "right")]
+        np.maximum(found, UNKNOWN_US, out=found)
         if ends.size:
             done = int(np.searchsorted(edges, ends[-1], "right"))
             self.watermark_us = self._said_us = int(known[done])

@@ -73,13 +73,20 @@ def test_a_copy_of_a_store_is_refused_and_its_rows_are_taken_for_no_duplicates(t
         clone.stop()
         shutil.rmtree(clone.store, ignore_errors=True)
         shutil.copytree(copy / "store", clone.store)
-        for _ in range(2):  # the same session counter, then a larger one
+        for again in (False, True):  # the same session counter, then a larger one
             clone.restart()
             clone.ready(120)
-            send(clone, 100_000, "q")
+            send(clone, 100_000, f"q{again}")
             refused = clone.until(lambda _: [x["state"] for x in clone.links()] == ["refused"])
             assert refused["store"]["backlog_pages"] > 0
             clone.kill()
+            if not again:
+                send(hop, 200)
+                arrived(last, 300)
         clone.stop()
-        send(hop, 200)
-        arrived(last, 300)
+        for _ in range(2):  # the copy's session was the newest; nothing is sent until one is newer
+            hop.stop()
+            hop.restart()
+            hop.ready(120)
+        send(hop, 300)
+        arrived(last, 400)
