@@ -79,6 +79,7 @@ class Feed(threading.Thread):
         self._over.set()
         self.join(600)
         self.producer.flush(600)
+        self.producer.close()
 
 
 def await_progress(feed, seconds=120.0):
