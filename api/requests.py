@@ -54,7 +54,14 @@ class GraphClaim(RequestBody):
 
     version: int = Field(ge=1, lt=2**31, examples=[3])
     digest: int = Field(ge=0, lt=2**56, description="Of the jobs of this version", examples=[77])
-    state: Literal["deploying", "deployed", "stopped"] = Field(examples=["deploying"])
+    state: Literal["deploying", "rescaling", "deployed", "stopped"] = Field(examples=["deploying"])
     daemons: list[Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,62}$")]] = Field(
         max_length=200, description="Names of the graph's daemons", examples=[["gate", "site"]]
     )
+
+
+class StatePart(RequestBody):
+    """A part of a job's state."""
+
+    offset: int = Field(ge=0, lt=2**40, description="Bytes before it; 0 begins", examples=[0])
+    data: str = Field(max_length=60_000, description="Base64", examples=["AAAA"])

@@ -16,6 +16,7 @@ from api.routes import (
     operators,
     page,
     schema,
+    states,
     store,
     streams,
     tuples,
@@ -25,7 +26,7 @@ from api.routes import (
 ROUTERS: tuple[APIRouter, ...] = tuple(
     router
     for module in (
-        health, schema, device, board, jobs, graphs, operations, streams, tuples, operators,
+        health, schema, device, board, jobs, states, graphs, operations, streams, tuples, operators,
         governor, energy, store, uplink, events, config, page,
     )
     for router in module.ROUTERS

@@ -109,6 +109,9 @@ async def put_job(
     name: Name,
     if_match: IfMatch = None,
     if_none_match: Annotated[str | None, Header(max_length=64)] = None,
+    state: Annotated[
+        bool, Query(description="The operators begin with the state that PUT …/state has sent")
+    ] = False,
     prefer: Prefer = None,
 ) -> Response:
     """Create a job, or replace it: every operator whose id, type and schema stay keeps its state.
@@ -126,7 +129,10 @@ async def put_job(
             fault = ProblemFault("name", f"is {document['name']!r}", f"call it {name!r}")
             raise ApiProblem("invalid", f"the document is not of job {name}", errors=(fault,))
         progress("apply", 0, 1)
-        answer = await _ask(request, "job.put", precondition, document=document, origin="api")
+        moved = {"state": True} if state else {}
+        answer = await _ask(
+            request, "job.put", precondition, document=document, origin="api", **moved
+        )
         progress("apply", 1, 1)
         found = _job({**answer["job"], "notes": answer.get("notes", [])})
         return _answer(found, 201 if answer.get("created") else 200)

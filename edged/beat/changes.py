@@ -9,7 +9,8 @@
    longer than promised.
 3. The record goes through the commit thread like a beat's.  If the change decides whether inputs
    are logged at all (the first or last `exactly_once` job), a snapshot takes its place: rows staged
-   without being logged could not be replayed.
+   without being logged could not be replayed.  So it does where operators' states came from
+   another daemon, which no record holds.
 4. Draining jobs are watched until they are drained (`settle`).
 5. A shelved job can only be deleted.  A snapshot takes the record's place, so that no record names
    a job whose shelf file is gone.
@@ -30,6 +31,7 @@ from edged.beat.jobs import JobRegistry, Precondition, carry_notes, carry_over, 
 from edged.beat.runtime import JobRuntime
 from edged.beat.shelf import REMEDY, SHELVED, ShelvedJob
 from edged.beat.stream_runtime import StreamRuntime
+from edged.data.flow import State
 from edged.errors import CommandError, EdgedError, StoreFailed
 from edged.events.publisher import EventPublisher
 from edged.job.changes import PAUSED, RUNNING, Change
@@ -63,6 +65,8 @@ class ChangeRequest:
     job: JobRuntime | None = None
     precondition: Precondition = field(default_factory=Precondition)
     answer: Future[JobAnswer] = field(default_factory=Future)
+    moved: State | None = None
+    """States of the new job's operators that come from other daemons."""
 
 
 class CheckAnswer(TypedDict):
@@ -214,7 +218,7 @@ class JobChanges:
         if change.op == "delete" and (shelved := self.registry.shelved.get(change.name)):
             self._delete_shelved(beats, request, shelved)
             return
-        old, after = self._decide(change, request.precondition, request.job)
+        old, after = self._decide(change, request.precondition, request.job, request.moved)
         if after is None:
             assert old is not None
             request.answer.set_result({"job": describe(old), "created": False, "notes": []})
@@ -222,7 +226,7 @@ class JobChanges:
         beats.await_commit()
         if old is not None and change.op == "state" and change.state == PAUSED:
             beats.seal_job(old)
-        notes = self._carry(old, request.job) if request.job is not None else []
+        notes = self._carry(old, request) if request.job is not None else []
         if change.op != "policy":
             self._fit_inputs(beats, request, old, after)
         before = (list(self.registry.list), copy.deepcopy(self.registry.retired))
@@ -234,7 +238,7 @@ class JobChanges:
         assert job is not None
         answer: JobAnswer = {"job": describe(job), "created": old is None, "notes": notes}
         on_durable = partial(self._on_durable, request, old, job, answer)
-        if inputs_logged == self.registry.logs_inputs():
+        if inputs_logged == self.registry.logs_inputs() and request.moved is None:
             if request.job is not None:
                 change = replace(change, footprint=request.job.footprint.to_json())
             beats.log_change(change, on_durable)
@@ -243,7 +247,11 @@ class JobChanges:
             on_durable()
 
     def _decide(
-        self, change: Change, precondition: Precondition, job: Fed | None
+        self,
+        change: Change,
+        precondition: Precondition,
+        job: Fed | None,
+        moved: State | None = None,
     ) -> tuple[JobRuntime | None, list[Fed] | None]:
         """The job so far, and the jobs after the change; None where it is in effect already.
 
@@ -251,7 +259,7 @@ class JobChanges:
         """
         old = self.registry.get(change.name)
         self._check(change, precondition, old)
-        if old is not None and _is_in_effect(change, old):
+        if old is not None and moved is None and _is_in_effect(change, old):
             return old, None
         after = self._after(change, job)
         self.host.check([each.plan for each in after])
@@ -341,9 +349,11 @@ class JobChanges:
         meta = job.meta
         self._publisher.job_changed(event, name, meta.version, meta.origin, facts or {})
 
-    def _carry(self, old: JobRuntime | None, job: JobRuntime) -> list[str]:
+    def _carry(self, old: JobRuntime | None, request: ChangeRequest) -> list[str]:
         """Carry state over to the new job; unchanged streams keep their staging and source."""
-        notes = carry_over(old, job)
+        job = request.job
+        assert job is not None
+        notes = carry_over(old, job, request.moved)
         if old is not None:
             before, after = input_documents(old.plan.document), input_documents(job.plan.document)
             same_memory = old.plan.promises.memory_bytes == job.plan.promises.memory_bytes

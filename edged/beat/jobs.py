@@ -255,18 +255,23 @@ class JobRegistry:
                 known.schemas += [] if [version, text] in known.schemas else [[version, text]]
 
 
-def carry_over(old: JobRuntime | None, job: JobRuntime) -> list[str]:
+def carry_over(old: JobRuntime | None, job: JobRuntime, moved: State | None = None) -> list[str]:
     """Copy the state of `old` that `job`, which is new, can carry; returns notes for users.
 
-    Raises JobError where a state cannot be carried over; `old` is unchanged.
+    `moved` takes the place of the operators' states.  Raises JobError where a state cannot be
+    carried over; `old` is unchanged.
     """
     notes = carry_notes(old, job.plan)
+    if old is None and moved is not None:
+        job.load(moved)
     if old is not None:
         kept = {path.replace(".", "/", 1) for path in compare(old.plan, job.plan).kept}
         saved = old.save().items()
         for operator in old.operators.values():
             operator.sync()  # the new job's states name these files as durable ones
         state: State = {k: v for k, v in saved if "/".join(k.split("/", 2)[:2]) in kept}
+        if moved is not None:
+            state = {k: v for k, v in state.items() if not k.startswith("operators/")} | moved
         job.load(state)
     return notes
 

@@ -96,6 +96,35 @@ def deploy(document: Path, as_json: bool) -> None:
     _print(rollout.deploy(placed, views, _progress), placed, "is deployed", as_json)
 
 
+@command.command("scale")
+@_document
+@click.argument("counts", nargs=-1, required=True, metavar="PART=INSTANCES...")
+@as_json
+def scale(document: Path, counts: tuple[str, ...], as_json: bool) -> None:
+    """Give parts of DOCUMENT another number of instances, with their state, under load.
+
+    The same numbers belong into the document: a later deployment compares with it.  A scaling that
+    was killed goes on when the same command is given again; DOCUMENT.rescale holds the state
+    meanwhile.
+    """
+    from edged.graph import rescale
+
+    wanted = dict(_count(text) for text in counts)
+    placed, views = _placed(document, change=lambda given: rescale.scaled(given, wanted))
+    journal = document.with_name(f"{document.name}.rescale")
+    outcome = rescale.rescale(placed, views, journal, _progress)
+    if not as_json:
+        click.echo(f"senders waited {outcome.pause_s:.3f} s, {outcome.state_bytes} bytes of state")
+    _print(outcome, placed, "is rescaled", as_json)
+
+
+def _count(text: str) -> tuple[str, int]:
+    part, _, number = text.partition("=")
+    if not number.isdecimal() or int(number) < 1:
+        raise click.UsageError(f"{text!r}: write PART=INSTANCES, e.g. mean=3")
+    return part, int(number)
+
+
 @command.command("status")
 @_document
 @as_json

@@ -24,6 +24,8 @@ from edged.daemon.parts import Parts
 from edged.daemon.reload import Reloader
 from edged.daemon.requests import Request, integer, text
 from edged.daemon.status import status_document
+from edged.data.flow import State
+from edged.documents import reader as doc
 from edged.energy import status
 from edged.energy.policies import COMMAND, PolicyChoice
 from edged.energy.runtime import EnergyGovernor
@@ -73,6 +75,11 @@ class DoorCommands:
             "graph": lambda request: {"graph": parts.graphs.get(text(request, "name"))},
             "graph.put": partial(graph_commands.put, parts),
             "graph.delete": partial(graph_commands.delete, parts.graphs),
+            "job.export": lambda request: parts.states.export(self._job(request)),
+            "state.read": lambda request: parts.states.read(
+                text(request, "name"), integer(request, "offset", 0, 0, 2**40)
+            ),
+            "state.write": self._write_state,
             "kernel": self._pin,
             "governor": self._govern,
             "energy": lambda _: status.energy(self._energy(), parts.clock.monotonic_us()),
@@ -153,12 +160,19 @@ class DoorCommands:
         document, origin = request.get("document"), request.get("origin", API)
         if origin not in (API, CENTRE):
             raise CommandError("invalid", f"{origin!r} is not {API} or {CENTRE}", where="origin")
+        name = str(document.get("name")) if isinstance(document, dict) else ""
         if isinstance(document, dict):
-            name = str(document.get("name"))
             old = self._parts.registry.find(name)
             if old is not None and old.meta.from_file:
                 raise _in_file(name, old.meta.origin, "change it there and reload")
-        return self._plan(document, origin, self._fenced(document, origin, request), check)
+        moved = self._parts.states.take(name) if request.get("state") is True else None
+        return self._plan(document, origin, self._fenced(document, origin, request), check, moved)
+
+    def _write_state(self, request: Request) -> Answer:
+        """Take a part of a state that is to be put with a job."""
+        name, data = doc.is_id("name", text(request, "name")), text(request, "data")
+        offset = integer(request, "offset", 0, 0, 2**40)
+        return self._parts.states.write(name, offset, data)
 
     def _fenced(self, document: Any, origin: str, request: Request) -> Precondition:
         """The precondition of a put; of a graph's job it has the graph's version, too.  The centre
@@ -180,7 +194,12 @@ class DoorCommands:
         )
 
     def _plan(
-        self, document: Any, origin: str, precondition: Precondition, check: bool = False
+        self,
+        document: Any,
+        origin: str,
+        precondition: Precondition,
+        check: bool = False,
+        moved: State | None = None,
     ) -> Future[Any]:
         """Parse the document and build the job on the planner thread, then request the change, or
         with `check` its check.  The future is that of the request.
@@ -200,7 +219,7 @@ class DoorCommands:
                     self._post(CheckRequest(change, JobCandidate.of(made), precondition, answer))
                     return
                 job = JobRuntime(made, parts.sink_context)
-                self._post(ChangeRequest(change, job, precondition, answer))
+                self._post(ChangeRequest(change, job, precondition, answer, moved))
             except EdgedError as problem:
                 answer.set_exception(problem)
             except Exception as problem:  # a defect in reading a document must not end the daemon

@@ -25,6 +25,7 @@ from edged.control.door import Door
 from edged.daemon.commands import DoorCommands
 from edged.daemon.graph_records import GraphRecords
 from edged.daemon.job_host import DaemonJobHost
+from edged.daemon.job_states import JobStates
 from edged.daemon.parts import Parts
 from edged.daemon.reload import ConfigSource, Reloader
 from edged.daemon.settings import DaemonSettings
@@ -262,8 +263,8 @@ def _build(
     recovered.notes.extend([graphs.problem] if graphs.problem else [])
     parts = Parts(
         settings, clock, started_us, started_wall_us, service, workers, event_loop, store, events,
-        publisher, energy, PolicyStore(settings.directory), graphs, context, recovered, stats,
-        control, committer, inputs, host, heart, planner, _door_path(settings),
+        publisher, energy, PolicyStore(settings.directory), graphs, JobStates(planner), context,
+        recovered, stats, control, committer, inputs, host, heart, planner, _door_path(settings),
     )  # fmt: skip
     return parts, uplink
 

@@ -29,7 +29,9 @@ from edged.job.graph_tag import GraphTag
 from edged.platform.disk import SystemDisk, replace_file
 
 NAME = "graphs.json"
-STATES = DEPLOYING, DEPLOYED, STOPPED = "deploying", "deployed", "stopped"
+STATES = DEPLOYING, RESCALING, DEPLOYED, STOPPED = (
+    "deploying", "rescaling", "deployed", "stopped",
+)  # fmt: skip
 GRAPHS_MAX = 200
 Answer = dict[str, Any]
 

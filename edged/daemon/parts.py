@@ -14,6 +14,7 @@ from edged.beat.recover import Recovered
 from edged.beat.stats import Stats
 from edged.daemon.graph_records import GraphRecords
 from edged.daemon.job_host import DaemonJobHost
+from edged.daemon.job_states import JobStates
 from edged.daemon.settings import DaemonSettings
 from edged.daemon.systemd import SystemdService
 from edged.daemon.uplink_control import UplinkControl
@@ -47,6 +48,7 @@ class Parts:
     policy_store: PolicyStore
     """Keeps the policy that a command chose."""
     graphs: GraphRecords
+    states: JobStates
     sink_context: SinkContext
     recovered: Recovered
     stats: Stats

@@ -16,6 +16,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping
@@ -33,10 +34,13 @@ from edged.rest import ApiError, Client
 
 PATIENCE_S = 60.0
 """How long a daemon that is busy or away is asked again."""
-State = Literal["deploying", "deployed", "stopped"]
+State = Literal["deploying", "rescaling", "deployed", "stopped"]
 DEPLOYING: State = "deploying"
+RESCALING: State = "rescaling"
 DEPLOYED: State = "deployed"
 STOPPED: State = "stopped"
+STATE_PART_BYTES = 40 << 10
+"""With base64 and JSON around it less than a request may have."""
 _DIGEST_BITS = 56
 _JSON = "application/json"
 Progress = Callable[[str], None]
@@ -74,24 +78,46 @@ def deploy(
 ) -> RolloutOutcome:
     """Deploy the graph on what was observed.  Raises RolloutError, ApiError."""
     plan = graph.plan
+    _state_stays(graph, views)
+    outcome = claimed(graph, views, DEPLOYING, progress)
+    for job in sorted(graph.jobs, key=lambda job: (-job.level, job.name)):
+        did = put(plan, job, views[job.daemon], outcome.version)
+        outcome.steps.append({"daemon": job.daemon, "job": job.name, "did": did})
+        progress(f"{job.daemon}: {job.name} {did}")
+    drop_left_over(graph, views, outcome, progress)
+    settle(plan, outcome, DEPLOYED)
+    return outcome
+
+
+def claimed(
+    graph: PlacedGraph,
+    views: Mapping[str, DaemonView],
+    state: State,
+    progress: Progress,
+) -> RolloutOutcome:
+    """An outcome whose version is claimed at every daemon.  Raises RolloutError, ApiError."""
+    plan = graph.plan
     _all_answer(views)
     _none_is_left_out(plan, views)
-    _state_stays(graph, views)
     made = digest(graph.jobs)
     outcome = RolloutOutcome(_version(views, made), made)
     for name in sorted(plan.daemons):
-        _claim(plan, plan.daemons[name], views[name].record, outcome, DEPLOYING)
+        _claim(plan, plan.daemons[name], views[name].record, outcome, state)
     progress(f"{plan.name}: version {outcome.version} is claimed at {len(plan.daemons)} daemons")
-    for job in sorted(graph.jobs, key=lambda job: (-job.level, job.name)):
-        did = _put(plan, job, views[job.daemon], outcome.version)
-        outcome.steps.append({"daemon": job.daemon, "job": job.name, "did": did})
-        progress(f"{job.daemon}: {job.name} {did}")
+    return outcome
+
+
+def drop_left_over(
+    graph: PlacedGraph,
+    views: Mapping[str, DaemonView],
+    outcome: RolloutOutcome,
+    progress: Progress,
+) -> None:
+    """Remove the jobs that are not in this version."""
     for view, name in _left_over(graph, views):
-        _delete(plan.daemons[view.name], view.jobs[name])
+        _delete(graph.plan.daemons[view.name], view.jobs[name])
         outcome.steps.append({"daemon": view.name, "job": name, "did": "removed"})
         progress(f"{view.name}: {name} removed")
-    settle(plan, outcome, DEPLOYED)
-    return outcome
 
 
 def settle(plan: GraphPlan, outcome: RolloutOutcome, state: State) -> None:
@@ -117,10 +143,12 @@ def _none_is_left_out(plan: GraphPlan, views: Mapping[str, DaemonView]) -> None:
 
 
 def _state_stays(graph: PlacedGraph, views: Mapping[str, DaemonView]) -> None:
+    if any(view.record and view.record["state"] == RESCALING for view in views.values()):
+        raise RolloutError("a rescaling was interrupted: finish it with `edged graph scale`")
     for stage in moved(graph, views):
         parts = ", ".join(stateful(graph.cut, stage))
         what = f"{stage}: its instances change, and {parts} would leave state behind"
-        raise RolloutError(f"{what} (keep number and daemons, or remove the graph first)")
+        raise RolloutError(f"{what} (use `edged graph scale`, which carries it over)")
 
 
 def _version(views: Mapping[str, DaemonView], made: int) -> int:
@@ -162,25 +190,37 @@ def _claim(
             ) from problem
 
 
-def _put(plan: GraphPlan, job: JobInstance, view: DaemonView, version: int) -> str:
-    """Put a job, if it differs from the one that runs.  Raises RolloutError, ApiError."""
+def put(
+    plan: GraphPlan, job: JobInstance, view: DaemonView, version: int, state: bytes | None = None
+) -> str:
+    """Put a job, if it differs from the one that runs or has a new state; it runs then.  Raises
+    RolloutError, ApiError."""
     running = view.jobs.get(job.name)
     with client(plan.daemons[job.daemon], PATIENCE_S) as api:
-        if running is not None and without_tag(running["document"]) == job.document:
+        if state is not None:
+            send_state(api, job.name, state)
+        elif running is not None and without_tag(running["document"]) == job.document:
             if running["state"] == "running":
                 return "unchanged"
             api.resume_job(job.name)
             return "resumed"
         body = json.dumps({**job.document, KEY: {"name": plan.name, "version": version}})
         try:
-            api.put_job(job.name, body.encode(), _JSON)
+            now = api.put_job(job.name, body.encode(), _JSON, state=state is not None)
         except ApiError as problem:
             if problem.status == 409:
                 raise RolloutError(f"{job.daemon}: {problem}") from problem
             raise
-        if running is not None and running["state"] != "running":
+        if now["state"] != "running":
             api.resume_job(job.name)
     return "created" if running is None else "replaced"
+
+
+def send_state(api: Client, job: str, state: bytes) -> None:
+    """Send the state that a job is to be put with, in parts."""
+    for offset in range(0, len(state), STATE_PART_BYTES):
+        part = state[offset : offset + STATE_PART_BYTES]
+        api.send_job_state(job, base64.b64encode(part).decode(), offset)
 
 
 def without_tag(document: Mapping[str, Any]) -> dict[str, Any]:

@@ -230,14 +230,16 @@ def split(shape: Shape, groups: Groups, lanes: int) -> list[Groups]:
     """The inverse of `merged` for a given number of lanes."""
     partition = groups.rows[:, GROUP.hash].astype(np.uint64) >> np.uint64(58)
     lane = (partition * np.uint64(lanes)) >> np.uint64(6)
-    parts = []
-    for i in range(lanes):
-        rows = np.ascontiguousarray(groups.rows[lane == i])
-        words = [w + 1 for w in _string_words(shape)]
-        store: Bytes = np.empty(int(rows[:, words].sum()), np.uint8)
-        kernels.lay_out(shape.keys, rows, groups.store, store)
-        parts.append(Groups(rows, store))
-    return parts
+    return [selected(shape, groups, lane == i) for i in range(lanes)]
+
+
+def selected(shape: Shape, groups: Groups, wanted: npt.NDArray[np.bool_]) -> Groups:
+    """Copies of the groups for which `wanted` is true, in their order."""
+    rows = np.ascontiguousarray(groups.rows[wanted])
+    words = [w + 1 for w in _string_words(shape)]
+    store: Bytes = np.empty(int(rows[:, words].sum()), np.uint8)
+    kernels.lay_out(shape.keys, rows, groups.store, store)
+    return Groups(rows, store)
 
 
 def _string_words(shape: Shape) -> list[int]:

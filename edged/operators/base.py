@@ -21,12 +21,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
+import numpy as np
+import numpy.typing as npt
+
 from edged.data.flow import BeatContext, Flow, Link, State
 from edged.data.schema import Schema
 from edged.data.scratch import Scratch
 from edged.data.workers import Workers
+from edged.errors import JobError
 from edged.platform.disk import Disk
 from governors.registry import Registry
+
+InstanceOf = Callable[[npt.NDArray[np.uint64]], npt.NDArray[np.int64]]
+"""The instance of each hash of key columns, as a link deals rows out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +226,22 @@ class OperatorPlan(ABC):
     def window_schemas(self) -> Sequence[Schema]:
         """The columns that the window of each input keeps; empty: it keeps no rows."""
         return ()
+
+    def redistribute(
+        self,
+        by: Sequence[Sequence[str]],
+        states: Sequence[State],
+        instances: int,
+        instance_of: InstanceOf,
+    ) -> list[State]:
+        """The saved states of `instances` new instances of this operator, from those of its old
+        ones, which hold disjoint keys.
+
+        Each row or group goes to the instance of its hash by the columns `by` of its input.  Raises
+        JobError where its state cannot be dealt out.
+        """
+        problem = f"the state of a {self.kind} cannot be dealt out to other instances"
+        raise JobError(f"operators.{self.id}", problem, "keep the number of its instances")
 
     @abstractmethod
     def signature_facts(self) -> list[Any]:

@@ -67,6 +67,7 @@ from edged.joins.base import (
     load_joins,
     no_keys,
 )
+from edged.operators import _redistribution
 from edged.operators._join_columns import (
     SIDES,
     Output,
@@ -164,6 +165,8 @@ class IntervalJoinPlan(OperatorPlan):
     def multiplies(self) -> bool:
         """Whether both inputs have weights."""
         return all(link.weight for link in self.inputs)
+
+    redistribute = _redistribution.join
 
     def window_us(self) -> int:
         """Both bounds together."""

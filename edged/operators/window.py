@@ -68,6 +68,7 @@ from edged.documents import reader as doc
 from edged.documents.faults import FaultCollector
 from edged.documents.units import show_duration
 from edged.errors import JobError
+from edged.operators import _redistribution
 from edged.operators import _window_weights as weights
 from edged.operators._window_groups import (
     GroupLane,
@@ -255,6 +256,8 @@ class WindowPlan(OperatorPlan):
             *exact,
             f"hash table, {8 * shape.words + 8} bytes a group; a row is in {self._hops()} windows",
         ]
+
+    redistribute = _redistribution.window
 
     def signature_facts(self) -> list[Any]:
         """The facts that open groups depend on."""

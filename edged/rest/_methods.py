@@ -22,6 +22,8 @@ if TYPE_CHECKING:  # importing pydantic takes 0.2 s of a command
         Health,
         Index,
         Job,
+        JobState,
+        JobStatePart,
         Jobs,
         KernelRuns,
         Log,
@@ -138,7 +140,7 @@ class Methods(Transport):
         name: str,
         daemons: list[str],
         digest: int,
-        state: Literal["deploying", "deployed", "stopped"],
+        state: Literal["deploying", "rescaling", "deployed", "stopped"],
         version: int,
         *,
         if_match: str | None = None,
@@ -213,6 +215,7 @@ class Methods(Transport):
         body: bytes,
         content_type: str,
         *,
+        state: bool = False,
         if_match: str | None = None,
         if_none_match: str | None = None,
         prefer: str | None = None,
@@ -226,6 +229,7 @@ class Methods(Transport):
         answer: Job = self._long(
             "PUT",
             path_of("/v1/jobs/{name}", name=name),
+            query={"state": state},
             header={"if-match": if_match, "if-none-match": if_none_match, "prefer": prefer},
             body=body,
             content_type=content_type,
@@ -255,6 +259,11 @@ class Methods(Transport):
         )
         return answer
 
+    def export_job(self, name: str) -> JobState:
+        """Export the state of a job that is paused or drained, to be read in parts."""
+        answer: JobState = self._call("POST", path_of("/v1/jobs/{name}/export", name=name))
+        return answer
+
     def pause_job(self, name: str, *, if_match: str | None = None) -> Job:
         """Stop reading its sources: producers wait, nothing is lost. Survives a restart."""
         answer: Job = self._call(
@@ -266,6 +275,22 @@ class Methods(Transport):
         """Continue after a pause or a drain."""
         answer: Job = self._call(
             "POST", path_of("/v1/jobs/{name}/resume", name=name), header={"if-match": if_match}
+        )
+        return answer
+
+    def job_state(self, name: str, *, offset: int = 0) -> JobStatePart:
+        """A part of an export; reading the last one ends it."""
+        answer: JobStatePart = self._call(
+            "GET", path_of("/v1/jobs/{name}/state", name=name), query={"offset": offset}
+        )
+        return answer
+
+    def send_job_state(self, name: str, data: str, offset: int) -> JobState:
+        """Send a part of the state that a job is to be put with; offset 0 begins."""
+        answer: JobState = self._call(
+            "PUT",
+            path_of("/v1/jobs/{name}/state", name=name),
+            document={"data": data, "offset": offset},
         )
         return answer
 

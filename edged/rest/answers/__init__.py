@@ -27,7 +27,16 @@ from edged.rest.answers.daemon import (
 )
 from edged.rest.answers.energy import Board, Energy, Governor
 from edged.rest.answers.graphs import Graph, Graphs
-from edged.rest.answers.jobs import Explanation, Job, Jobs, Operation, Operations, Verdict
+from edged.rest.answers.jobs import (
+    Explanation,
+    Job,
+    Jobs,
+    JobState,
+    JobStatePart,
+    Operation,
+    Operations,
+    Verdict,
+)
 from edged.rest.answers.streams import (
     Accepted,
     KernelRuns,
@@ -58,6 +67,8 @@ __all__ = [
     "Histogram",
     "Index",
     "Job",
+    "JobState",
+    "JobStatePart",
     "Jobs",
     "KernelRuns",
     "Log",

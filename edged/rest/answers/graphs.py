@@ -16,7 +16,7 @@ class Graph(TypedDict, total=False):
     name: Required[Annotated[str, Field(examples=["farm"])]]
     version: Required[Annotated[int, Field(description="The version that is claimed here")]]
     digest: Required[Annotated[int, Field(description="Of the jobs of this version")]]
-    state: Required[Annotated[str, Field(description="deploying, deployed or stopped")]]
+    state: Required[Annotated[str, Field(description="deploying, rescaling, deployed or stopped")]]
     daemons: Annotated[list[str], Field(default_factory=list, examples=[["gate", "site"]])]
     at_us: Annotated[int, Field(0, description="Wall clock of the last change")]
     etag: Required[

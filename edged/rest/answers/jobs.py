@@ -138,3 +138,18 @@ class Operations(TypedDict, total=False):
 
     items: Required[list[Operation]]
     next: Cursor
+
+
+class JobState(TypedDict, total=False):
+    """The state of a job's operators, packed, on its way to another daemon."""
+
+    name: Required[str]
+    bytes: Required[Annotated[int, Field(description="Bytes that are ready, or have come")]]
+    crc: Required[Annotated[int, Field(description="CRC-32 of these bytes")]]
+
+
+class JobStatePart(TypedDict, total=False):
+    """A part of an exported state."""
+
+    offset: Required[int]
+    data: Required[Annotated[str, Field(description="Base64")]]
