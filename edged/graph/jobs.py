@@ -5,7 +5,8 @@ that receive.  A job that receives has one listener, on a port of its daemon's r
 from its name, so that another version of the graph seldom moves it.  Such a stream has the columns
 and the time of the rows that come, the disorder of its upstream part as `lateness`, and waits for
 its producers for a day: a daemon that is away holds event time back, instead of making its rows
-late.
+late.  Late rows are processed: what an upstream part has let through is not dropped here, as where
+another instance of it was faster.
 
 `graph = {name, version}` marks a job; `edged.graph.rollout` compares documents without it.
 """
@@ -142,9 +143,8 @@ def _stream(made: Cut, exchange: Exchange, daemon: DaemonTerms, address: str) ->
         "idle_after": WAITS,
         "max_ahead": show_duration(max(root.max_ahead_us for root in above) + AHEAD_US),
         "max_behind": show_duration(max(root.max_behind_us for root in above)),
+        "late": "process",
     }
-    if any(root.late == "process" for root in above):
-        found["late"] = "process"
     return found | ({"weight": link.weight} if link.weight else {})
 
 

@@ -22,8 +22,6 @@ if TYPE_CHECKING:  # importing pydantic takes 0.2 s of a command
         Health,
         Index,
         Job,
-        JobState,
-        JobStatePart,
         Jobs,
         KernelRuns,
         Log,
@@ -33,6 +31,8 @@ if TYPE_CHECKING:  # importing pydantic takes 0.2 s of a command
         Operators,
         Reloaded,
         Sources,
+        StateChunk,
+        StateExport,
         Store,
         Stream,
         Streams,
@@ -259,9 +259,9 @@ class Methods(Transport):
         )
         return answer
 
-    def export_job(self, name: str) -> JobState:
+    def export_job(self, name: str) -> StateExport:
         """Export the state of a job that is paused or drained, to be read in parts."""
-        answer: JobState = self._call("POST", path_of("/v1/jobs/{name}/export", name=name))
+        answer: StateExport = self._call("POST", path_of("/v1/jobs/{name}/export", name=name))
         return answer
 
     def pause_job(self, name: str, *, if_match: str | None = None) -> Job:
@@ -278,16 +278,16 @@ class Methods(Transport):
         )
         return answer
 
-    def job_state(self, name: str, *, offset: int = 0) -> JobStatePart:
+    def job_state(self, name: str, *, offset: int = 0) -> StateChunk:
         """A part of an export; reading the last one ends it."""
-        answer: JobStatePart = self._call(
+        answer: StateChunk = self._call(
             "GET", path_of("/v1/jobs/{name}/state", name=name), query={"offset": offset}
         )
         return answer
 
-    def send_job_state(self, name: str, data: str, offset: int) -> JobState:
+    def send_job_state(self, name: str, data: str, offset: int) -> StateExport:
         """Send a part of the state that a job is to be put with; offset 0 begins."""
-        answer: JobState = self._call(
+        answer: StateExport = self._call(
             "PUT",
             path_of("/v1/jobs/{name}/state", name=name),
             document={"data": data, "offset": offset},

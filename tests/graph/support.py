@@ -76,7 +76,7 @@ class GraphDaemon(ChildProcess):
         self.path, self.store = path, path / "store"
         self.door = self.store / "door"
         config = path / "daemon.toml"
-        config.write_text('[run]\nremote_connect = ["127.0.0.1:*"]\n')
+        config.write_text(f'[run]\nremote_connect = ["127.0.0.1:*"]\nfiles = "{path}"\n')
         command = ["edged", "run", "--config", str(config), "--store", str(self.store), "--json"]
         command += ["--workers", "1", "--device", path.name, *words]
         super().__init__("daemon", command, path)

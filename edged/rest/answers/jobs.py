@@ -140,7 +140,7 @@ class Operations(TypedDict, total=False):
     next: Cursor
 
 
-class JobState(TypedDict, total=False):
+class StateExport(TypedDict, total=False):
     """The state of a job's operators, packed, on its way to another daemon."""
 
     name: Required[str]
@@ -148,7 +148,7 @@ class JobState(TypedDict, total=False):
     crc: Required[Annotated[int, Field(description="CRC-32 of these bytes")]]
 
 
-class JobStatePart(TypedDict, total=False):
+class StateChunk(TypedDict, total=False):
     """A part of an exported state."""
 
     offset: Required[int]

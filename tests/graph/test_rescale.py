@@ -1,0 +1,126 @@
+"""A stage gets more and fewer instances across daemons while rows come: exactly once."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import Counter
+
+import pyarrow.parquet as pq
+import pytest
+
+from edged.graph import rescale, rollout
+from edged.graph.check import load
+from edged.graph.daemons import observe
+from edged.graph.status import status
+from edged.platform.processes import free_port
+from edged.rest import Client
+from tests.api.support import until
+from tests.graph.support import SPAN, at, farm, fleet
+
+SITES = ("site-a", "site-b", "site-c")
+BASE_US = 1_700_000_000_000_000 // 3_600_000_000 * 3_600_000_000
+HOUR_US = 3_600_000_000
+KEYS = 40
+
+
+def graph_of(running):
+    first = free_port()
+    daemons = {
+        name: {"api": "", "ports": f"{first + i * SPAN}-{first + i * SPAN + SPAN - 1}"}
+        for i, name in enumerate(("gate", *SITES))
+    }
+    document = farm(daemons=daemons)
+    document["operators"]["mean"] |= {"size": "1h", "place": list(SITES), "instances": 3}
+    document["sinks"] = {
+        "means": {"type": "file", "input": "mean", "path": "means", "every": "10ms"}
+    }
+    return at(document, running)
+
+
+class Sender(threading.Thread):
+    """Sends rows of all keys to the gate until it is stopped; `sent` is what was accepted."""
+
+    def __init__(self, api):
+        super().__init__(daemon=True)
+        self.api, self.over, self.sent, self.batches = api, threading.Event(), Counter(), 0
+
+    def run(self):
+        with Client(str(self.api.socket), patience_s=120) as client:
+            while not self.over.is_set():
+                self.send(client, BASE_US + self.batches)
+
+    def send(self, client, time_us):
+        rows = [
+            {"turbine": f"t{k}", "time": time_us, "kw": float(1 + (self.batches + k) % 5)}
+            for k in range(KEYS)
+        ]
+        body = "\n".join(json.dumps({**r, "time": stamp(r["time"])}) for r in rows)
+        client.send_tuples(
+            "readings", body.encode(), "application/x-ndjson",
+            idempotency_key=f"batch-{self.batches}",
+        )  # fmt: skip
+        self.sent.update({r["turbine"]: int(r["kw"]) for r in rows})
+        self.batches += 1
+
+
+def stamp(time_us):
+    import datetime
+
+    moment = datetime.datetime(1970, 1, 1) + datetime.timedelta(microseconds=time_us)
+    return moment.isoformat() + "Z"
+
+
+def written(running):
+    """The windows that all sites have written: (turbine, kw, n)."""
+    rows = []
+    for name in SITES:
+        for file in (running[name][0].path / "means").glob("*.parquet"):
+            rows += pq.read_table(file).to_pylist()
+    return rows
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory):
+    with fleet(tmp_path_factory.mktemp("fleet"), ("gate", *SITES)) as started:
+        yield started
+
+
+def to(document, count):
+    placed = load(rescale.scaled(document, {"mean": count}))
+    return placed, observe(placed.plan)
+
+
+def test_rescale_from_2_to_3_to_2_under_load_is_exact(running, tmp_path):
+    document = graph_of(running)
+    rollout.deploy(*to(document, 2))
+    sender, journal = Sender(running["gate"][1]), tmp_path / "journal"
+    sender.start()
+    pauses = []
+    for count in (3, 2):
+        until(lambda seen=sender.batches: sender.batches > seen + 5)
+        outcome = rescale.rescale(*to(document, count), journal)
+        assert outcome.stages == ["mean"] and outcome.state_bytes > 0
+        assert not journal.exists()
+        pauses.append(outcome.pause_s)
+        placed, views = to(document, count)
+        found = status(placed, views)
+        until(lambda p=placed: status(p, observe(p.plan))["healthy"])
+        assert len([j for j in found["jobs"] if j["name"].startswith("farm-mean")]) == count
+    until(lambda seen=sender.batches: sender.batches > seen + 5)
+    sender.over.set()
+    sender.join()
+    sent, batches = Counter(sender.sent), sender.batches
+    with Client(str(running["gate"][1].socket), patience_s=120) as client:
+        for hours in (2, 4):
+            sender.send(client, BASE_US + hours * HOUR_US)
+    first = until(lambda: len(rows := hour(running)) >= KEYS and rows)
+    assert sorted(r["turbine"] for r in first) == sorted(sent), "a window is there once"
+    assert {r["turbine"]: int(r["kw"]) for r in first} == sent
+    assert {r["n"] for r in first} == {batches}
+    assert max(pauses) < rescale.DRAIN_S, pauses
+
+
+def hour(running):
+    """The windows of the first hour."""
+    return [r for r in written(running) if r["window_start"].timestamp() * 1e6 == BASE_US]
