@@ -153,6 +153,33 @@ def status(ctx: click.Context, document: Path, as_json: bool) -> None:
     ctx.exit(EX_UNAVAILABLE if unreachable else 0 if whole else EX_TEMPFAIL)
 
 
+@command.command("simulate")
+@_document
+@click.option("--cores", default=2.0, show_default=True, type=click.FloatRange(0, min_open=True),
+              help="Of each daemon's machine.")  # fmt: skip
+@click.option("--mbit", default=1000.0, show_default=True,
+              type=click.FloatRange(0, min_open=True),
+              help="Mbit/s of its port, in each direction.")  # fmt: skip
+@as_json
+def simulate(document: Path, cores: float, mbit: float, as_json: bool) -> None:
+    """The largest steady rate of DOCUMENT on such machines, and what bounds it.
+
+    Every figure is simulated; docs/graph.md has the assumptions.
+    """
+    from edged.graph.flow import Machine, steady_flow
+
+    placed, _ = _placed(document, offline=True)
+    flow = steady_flow(placed, Machine(cores, bits_per_s=mbit * 1e6))
+    if as_json:
+        click.echo(json.dumps(flow.to_json(), indent=2))
+        return
+    click.echo(f"{flow.rows_per_s:.3g} rows/s of each stream, bound by {flow.bound_by}")
+    click.echo(f"{flow.taken_per_s:.3g} rows/s over all hops, {flow.wire_bytes_per_s:.3g} bytes/s")
+    for name, used in flow.used.items():
+        shares = ", ".join(f"{what} {100 * share:.0f} %" for what, share in used.items())
+        click.echo(f"  {name}: {shares}")
+
+
 @command.command("stop")
 @_document
 @as_json

@@ -33,13 +33,13 @@ from edged.data.flow import State
 from edged.graph import rollout, state
 from edged.graph.check import PlacedGraph
 from edged.graph.daemons import DaemonView, client, observe
-from edged.graph.document import HASH
 from edged.graph.jobs import JobInstance, job_name
 from edged.graph.rollout import PATIENCE_S, RESCALING, Progress, RolloutError, RolloutOutcome
 from edged.job.plan import parse_job
 from edged.job.state_transfer import pack, redistributed, unpack
+from edged.links.partition import HASH
 from edged.platform.disk import SystemDisk, replace_file
-from edged.rest import Client
+from edged.rest import ApiError, Client
 from kernels.cpu import link_partition
 
 DRAIN_S = 60.0
@@ -159,7 +159,7 @@ def _exported(api: Client, name: str) -> bytes:
         try:
             size = api.export_job(name)["bytes"]
             break
-        except rollout.ApiError as problem:
+        except ApiError as problem:
             if problem.status != 503 or time.monotonic() > until_s:
                 raise
         time.sleep(_POLL_S)

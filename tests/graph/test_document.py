@@ -218,5 +218,20 @@ def test_the_builder_makes_the_document():
 def test_the_example_of_the_docs_is_a_graph():
     text = (Path(__file__).parents[2] / "docs/graph.md").read_text()
     document = loads(text.partition("```toml\n")[2].partition("```")[0])
-    made = cut_of(document)
-    assert [stage.name for stage in made.stages.values()] == ["readings", "mean"]
+    placed, wrong = check(document)
+    assert not wrong, wrong
+    assert [stage.name for stage in placed.cut.stages.values()] == ["readings", "mean"]
+    assert [path.latency_us for path in placed.paths()] == [510_000]
+
+
+def test_faults_of_the_sink_are_shown_at_the_link():
+    assert paths_of(farm()) == []
+    assert paths_of(changed(farm(), "links.by-turbine.buffer", "1GiB")) == [
+        "links.by-turbine.buffer"
+    ]
+    assert paths_of(changed(farm(), "links.by-turbine.surprise", 1)) == [
+        "links.by-turbine.surprise"
+    ]
+    assert paths_of(changed(farm(), "daemons.gate.promises", {"durability": "never"})) == [
+        "daemons.gate.promises.durability"
+    ]
