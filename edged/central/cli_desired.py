@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -64,19 +64,38 @@ def _document(file: Path) -> dict[str, Any]:
 
 
 def _write(landing: Path, device: str, document: dict[str, Any] | None) -> None:
+    change_documents(landing, [device], lambda _: {device: document})
+
+
+def change_documents(
+    landing: Path,
+    devices: Sequence[str],
+    change: Callable[[dict[str, Any]], Mapping[str, Any]],
+) -> list[str]:
+    """Change the desired states of several devices under one lock; returns those written.
+
+    `change` gets the documents by device (None: there is none) and returns the new ones; each gets
+    its device's next version.  Nothing is written where one of them is too large: JobError.
+    """
     from edged.central import landing_format
     from edged.central.tables import replace_file
     from edged.centre_link.desired_state import BYTES_MAX, read
     from edged.documents import checked_json
 
     landing_format.require(landing)
-    path = landing / "desired" / f"{device}.json"
-    with _locked(path.parent):
-        version = max(int(read(path).get("version", 0)), _reported(landing, device)) + 1
-        data = checked_json.pack({"version": version, "document": document})
-        if len(data) > BYTES_MAX:
-            raise JobError("document", f"has {len(data)} bytes", f"at most {BYTES_MAX}")
-        replace_file(path, data)
+    directory, files = landing / "desired", dict[str, bytes]()
+    with _locked(directory):
+        now = {device: read(directory / f"{device}.json") for device in devices}
+        wanted = change({device: state.get("document") for device, state in now.items()})
+        for device, document in wanted.items():
+            version = max(int(now[device].get("version", 0)), _reported(landing, device)) + 1
+            files[device] = checked_json.pack({"version": version, "document": document})
+            if len(files[device]) > BYTES_MAX:
+                problem = f"of {device} has {len(files[device])} bytes"
+                raise JobError("document", problem, f"at most {BYTES_MAX}")
+        for device, data in files.items():
+            replace_file(directory / f"{device}.json", data)
+    return list(files)
 
 
 def _reported(landing: Path, device: str) -> int:

@@ -84,14 +84,22 @@ def plan(document: Path, offline: bool, directory: Path | None, as_json: bool) -
 
 @command.command("deploy")
 @_document
+@click.option("--landing", type=click.Path(exists=True, file_okay=False, path_type=Path),
+              help="As desired state of the daemons' devices, through the centre.")  # fmt: skip
 @as_json
-def deploy(document: Path, as_json: bool) -> None:
+def deploy(document: Path, landing: Path | None, as_json: bool) -> None:
     """Bring DOCUMENT's jobs to its daemons, downstream first, and remove those it lacks.
 
     A second deployment changes nothing; one that was killed goes on where it stood.
     """
     from edged.graph import rollout
 
+    if landing is not None:
+        from edged.graph import desired
+
+        placed, _ = _placed(document, offline=True)
+        _print(desired.deploy(placed, landing), placed, "is the desired state", as_json)
+        return
     placed, views = _placed(document)
     _print(rollout.deploy(placed, views, _progress), placed, "is deployed", as_json)
 
