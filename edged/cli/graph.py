@@ -174,10 +174,10 @@ def simulate(document: Path, cores: float, mbit: float, as_json: bool) -> None:
 
     Every figure is simulated; docs/graph.md has the assumptions.
     """
-    from edged.graph.flow import Machine, steady_flow
+    from edged.graph.flow import DaemonMachine, steady_flow
 
     placed, _ = _placed(document, offline=True)
-    flow = steady_flow(placed, Machine(cores, bits_per_s=mbit * 1e6))
+    flow = steady_flow(placed, DaemonMachine(cores, bits_per_s=mbit * 1e6))
     if as_json:
         click.echo(json.dumps(flow.to_json(), indent=2))
         return

@@ -32,7 +32,7 @@ BITS_A_BYTE = 8
 
 
 @dataclass(frozen=True)
-class Machine:
+class DaemonMachine:
     """A daemon's machine."""
 
     cores: float = 2.0
@@ -64,7 +64,7 @@ class SteadyFlow:
         }  # fmt: skip
 
 
-def steady_flow(graph: PlacedGraph, machine: Machine) -> SteadyFlow:
+def steady_flow(graph: PlacedGraph, machine: DaemonMachine) -> SteadyFlow:
     """The largest rate of a placed graph whose daemons run on such machines."""
     rates = _rates(graph)
     none = dict.fromkeys(("cores", "sends", "receives"), 0.0)
@@ -93,7 +93,7 @@ def _rates(graph: PlacedGraph) -> dict[str, float]:
 def _work(
     graph: PlacedGraph,
     rates: Mapping[str, float],
-    machine: Machine,
+    machine: DaemonMachine,
     needs: Mapping[str, dict[str, float]],
 ) -> float:
     """Add what each job computes; returns the rows that all take in."""
@@ -123,7 +123,7 @@ def _work(
 def _wire(
     graph: PlacedGraph,
     rates: Mapping[str, float],
-    machine: Machine,
+    machine: DaemonMachine,
     needs: Mapping[str, dict[str, float]],
 ) -> float:
     """Add what each port carries; returns the bytes on all of them."""

@@ -21,7 +21,7 @@ from edged.errors import JobError
 from edged.job.plan import JobPlan
 from edged.operators.base import InstanceOf
 
-_CRC_BYTES = 4
+_CHECKSUM_BYTES = 4
 
 
 def pack(arrays: State) -> bytes:
@@ -30,13 +30,15 @@ def pack(arrays: State) -> bytes:
     named: dict[str, Any] = {key: np.asarray(array) for key, array in arrays.items()}
     np.savez(out, **named)
     data: bytes = lz4.frame.compress(out.getvalue())
-    return zlib.crc32(data).to_bytes(_CRC_BYTES, "little") + data
+    return zlib.crc32(data).to_bytes(_CHECKSUM_BYTES, "little") + data
 
 
 def unpack(data: bytes) -> State:
     """The arrays of `pack`.  Raises ValueError."""
-    body = data[_CRC_BYTES:]
-    if len(data) < _CRC_BYTES or zlib.crc32(body) != int.from_bytes(data[:_CRC_BYTES], "little"):
+    body = data[_CHECKSUM_BYTES:]
+    if len(data) < _CHECKSUM_BYTES or zlib.crc32(body) != int.from_bytes(
+        data[:_CHECKSUM_BYTES], "little"
+    ):
         raise ValueError("the state is damaged: it does not match its checksum")
     try:
         archive = np.load(io.BytesIO(lz4.frame.decompress(body)), allow_pickle=False)

@@ -6,7 +6,7 @@ The instances hold disjoint keys before and after.  Numbers that only count go t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,7 @@ from edged.data.hashing import hash_columns
 from edged.data.schema import Schema
 from edged.data.scratch import Scratch
 from edged.errors import JobError
+from edged.operators._join_columns import SIDES
 from edged.operators._window_groups import (
     Groups,
     OutputBuilder,
@@ -31,21 +32,15 @@ from edged.operators._window_groups import (
 from edged.operators.base import InstanceOf
 from kernels.cpu.window import GROUP
 
-if TYPE_CHECKING:
-    from edged.operators.interval_join import IntervalJoinPlan
-    from edged.operators.window import WindowPlan
-
-_SIDES = ("left", "right")
-
 
 def window(
-    plan: WindowPlan,
+    plan: Any,
     by: Sequence[Sequence[str]],
     states: Sequence[State],
     instances: int,
     instance_of: InstanceOf,
 ) -> list[State]:
-    """Groups by the hash of their keys; each instance has them in order of start and first row."""
+    """Of a WindowPlan: groups by the hash of their keys; each instance has them in order of start and first row."""
     shape = shape_of(plan.input.schema, plan.by, plan.measures, plan.input.weight)
     groups = merged(shape, [from_state(shape, state) for state in states])
     output = plan.output.schema
@@ -64,18 +59,18 @@ def window(
 
 
 def join(
-    plan: IntervalJoinPlan,
+    plan: Any,
     by: Sequence[Sequence[str]],
     states: Sequence[State],
     instances: int,
     instance_of: InstanceOf,
 ) -> list[State]:
-    """Rows of both windows by the hash of their keys, in order of their times."""
+    """Of an IntervalJoinPlan: rows of both windows by the hash of their keys, by their times."""
     found = [State() for _ in range(instances)]
     for i, state in enumerate(found):
         counts = np.sum([old["matches"] for old in states], axis=0)
         state["matches"] = counts if i == 0 else np.zeros_like(counts)
-    for side, name in enumerate(_SIDES):
+    for side, name in enumerate(SIDES):
         schema = plan.kept(side)
         if instances > 1 and not set(by[side]) <= set(schema.names):
             problem = f"does not keep {', '.join(by[side])} of its {name} rows"

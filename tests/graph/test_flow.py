@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from edged.graph.check import load
-from edged.graph.flow import Machine, all_to_all, row_bytes, steady_flow
+from edged.graph.flow import DaemonMachine, all_to_all, row_bytes, steady_flow
 from tests.graph.support import farm
 
 PACKET = {
@@ -15,7 +15,7 @@ PACKET = {
 
 
 def carried(daemons, **machine):
-    return steady_flow(load(all_to_all(daemons, PACKET)), Machine(**machine))
+    return steady_flow(load(all_to_all(daemons, PACKET)), DaemonMachine(**machine))
 
 
 def test_a_simulated_cluster_grows_as_neptunes_does():
@@ -40,7 +40,7 @@ def test_a_simulated_graph_is_bound_by_the_resource_that_is_used_up():
 
 def test_a_simulated_link_carries_what_its_filter_gives():
     graph = load(farm())
-    flow = steady_flow(graph, Machine())
+    flow = steady_flow(graph, DaemonMachine())
     sent = flow.rows_per_s * graph.plan.whole.operators["producing"].rows_out
     size = row_bytes(graph.plan.whole.links["producing"].schema)
     assert flow.wire_bytes_per_s == pytest.approx(sent * size)
