@@ -40,7 +40,7 @@ def window(
     instances: int,
     instance_of: InstanceOf,
 ) -> list[State]:
-    """Of a WindowPlan: groups by the hash of their keys; each instance has them in order of start and first row."""
+    """Of a WindowPlan: groups by the hash of their keys, in order of start and first row."""
     shape = shape_of(plan.input.schema, plan.by, plan.measures, plan.input.weight)
     groups = merged(shape, [from_state(shape, state) for state in states])
     output = plan.output.schema
