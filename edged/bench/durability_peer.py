@@ -51,7 +51,7 @@ def measure_rocksdb(durability: str, batch: int, seconds: float) -> dict[str, An
         took_s = _open_s(directory)
         return row | {
             "recovery_mb_per_s": round(log_bytes / 1e6 / took_s, 1),
-            "recovered_mb": round(log_bytes / 1e6, 1),
+            "recovered_mb": round(log_bytes / 1e6, 3),
         }
     finally:
         shutil.rmtree(directory, ignore_errors=True)
