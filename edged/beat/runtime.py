@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from edged.beat.deferrals import Deferrals
 from edged.beat.open_page_limit import seal_early
-from edged.beat.operator_place import operator_place
+from edged.beat.operator_place import operator_place, table_scratch
 from edged.beat.placed_operators import PlacedOperators
 from edged.beat.record import JobFacts, StreamFacts, input_count, read_inputs
 from edged.beat.saved_arrays import arrays_under, put_arrays
@@ -350,8 +350,9 @@ class JobRuntime(PlacedOperators):
 
     def _new_operators(self, context: SinkContext) -> dict[str, Operator]:
         built = {name: self.plan.operators[name].build(context.workers) for name in self.plan.order}
+        scratch = table_scratch(self.plan)
         for name, operator in built.items():
-            operator.place(operator_place(self.plan, context, name))
+            operator.place(operator_place(self.plan, context, name, scratch))
         self._deferrals = Deferrals(built, self.plan.promises.memory_bytes)
         return built
 

@@ -29,6 +29,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -45,7 +46,7 @@ from edged.data.schema import INT64, STRING, Field, Schema
 from edged.data.scratch import Scratch
 from edged.data.workers import Workers
 from edged.platform.disk import SystemDisk
-from edged.tables.base import TABLES, Matches, TableContext, TableState, Weights
+from edged.tables.base import TABLES, Matches, TableContext, TableScratch, TableState, Weights
 
 ARMS = {"always": "always", "off": "never", "off_then_merge": "never", "seed": "seed",
         "auto": "auto"}  # fmt: skip
@@ -79,7 +80,7 @@ class Arm:
     state: str
     """Directory for the states; empty at first."""
     memory_bytes: int
-    """Memory of all states together."""
+    """Memory of all states together; their scratch takes half as much more."""
     limit_bytes: int = 0
     """Limit on the process's new memory, page cache included; 0: none."""
     workers: int = 2
@@ -176,11 +177,13 @@ class Query4:
         self.arm, self._costs = arm, costs
         self._workers = Workers(arm.workers)
         self._share = arm.memory_bytes // (4 * len(CHANNELS))
+        first, second = (TableScratch(arm.memory_bytes // 4) for _ in range(2))
+        # what the first joins find is the second ones' input: their scratch is apart
         self.by_customer = {
             name: ChangeJoin(
                 (
-                    self._state(f"{name}/customer", CUSTOMER_SCHEMA, CUSTOMER[0]),
-                    self._state(f"{name}/sales", SALES_SCHEMA, "customer"),
+                    self._state(f"{name}/customer", CUSTOMER_SCHEMA, CUSTOMER[0], first),
+                    self._state(f"{name}/sales", SALES_SCHEMA, "customer", first),
                 ),
                 (CUSTOMER[0], "customer"),
                 costs,
@@ -190,8 +193,8 @@ class Query4:
         self.by_date = {
             name: ChangeJoin(
                 (
-                    self._state(f"{name}/sold", SALES_SCHEMA, "date"),
-                    self._state(f"{name}/date", DATE_SCHEMA, "date"),
+                    self._state(f"{name}/sold", SALES_SCHEMA, "date", second),
+                    self._state(f"{name}/date", DATE_SCHEMA, "date", second),
                 ),
                 ("date", "date"),
                 costs,
@@ -281,10 +284,11 @@ class Query4:
             year = found.rows["year"].values
             self.groups[name].add(own["customer"].values, year, own, products)
 
-    def _state(self, name: str, schema: Schema, key: str) -> TableState:
+    def _state(self, name: str, schema: Schema, key: str, scratch: TableScratch) -> TableState:
         context = TableContext(
-            SystemDisk(), f"{self.arm.state}/{name}", self._workers, self._share, ARMS[self.arm.arm]
-        )
+            SystemDisk(), f"{self.arm.state}/{name}", self._workers, self._share,
+            ARMS[self.arm.arm], scratch=scratch,
+        )  # fmt: skip
         return TABLES[self.arm.member](schema, (key,), context)
 
 
@@ -343,6 +347,7 @@ def run_arm(arm: Arm) -> dict[str, Any]:
     after = batch_of(changed(tables)["customer"], CUSTOMER_SCHEMA)
     del tables
     limited = bool(arm.limit_bytes) and limit_memory(arm.limit_bytes)
+    before = _memory()
     costs = Costs()
     query = Query4(arm, costs)
     wall = time.perf_counter()
@@ -350,7 +355,7 @@ def run_arm(arm: Arm) -> dict[str, Any]:
     wall = time.perf_counter() - wall - costs.wall_s["group"]
     spent = dict(costs.cpu_s)
     spent.pop("group", None)
-    figures = query.counters()
+    figures, populated = query.counters(), _memory()
     answers = [query.answer()]
     totals = [_totals(query)]
     _change(query, customers, after, sales)
@@ -370,6 +375,7 @@ def run_arm(arm: Arm) -> dict[str, Any]:
         "later_cpu_s": round(later, 3),
         "limit_bytes": arm.limit_bytes if limited else None,
         "cpu": {phase: round(value, 3) for phase, value in spent.items()},
+        "memory": {"before": before, "populated": populated},
         "counters": figures,
         "totals": totals,
         "answers": answers,
@@ -411,6 +417,16 @@ def _change(query: Query4, before: Batch, after: Batch, sales: dict[str, Batch])
         gone, twice = np.flatnonzero(place == 0), np.flatnonzero(place == 1)
         query.sales(name, take(batch, gone, scratch, "gone"), -_ones(gone.size))
         query.sales(name, take(batch, twice, scratch, "twice"), _ones(twice.size))
+
+
+def _memory() -> dict[str, int]:
+    """Bytes of this process in memory now, and at most: not backed by files, and all."""
+    fields = {}
+    for line in Path("/proc/self/status").read_text().splitlines():
+        name, _, value = line.partition(":")
+        if name in ("RssAnon", "RssFile", "VmHWM"):
+            fields[name] = 1024 * int(value.split()[0])
+    return {"anonymous": fields["RssAnon"], "mapped": fields["RssFile"], "most": fields["VmHWM"]}
 
 
 def _totals(query: Query4) -> dict[str, list[int]]:

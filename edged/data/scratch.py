@@ -12,12 +12,21 @@ class Scratch:
     """Arrays that grow and are reused from beat to beat, by name."""
 
     def __init__(self) -> None:
-        self._arrays: dict[str, npt.NDArray[Any]] = {}
+        self._arrays: dict[tuple[str, Any], npt.NDArray[Any]] = {}
+        self.nbytes = 0
+        """Bytes of all arrays."""
 
     def get(self, name: str, size: int, dtype: Any) -> npt.NDArray[Any]:
         """An uninitialised array of at least `size` (cut to it), kept for the next beat."""
-        array = self._arrays.get(name)
+        array = self._arrays.get((name, dtype))
         if array is None or array.size < size:
+            self.nbytes -= 0 if array is None else array.nbytes
             array = np.empty(max(1024, size + size // 2), dtype)
-            self._arrays[name] = array
+            self._arrays[name, dtype] = array
+            self.nbytes += array.nbytes
         return array[:size]
+
+    def clear(self) -> None:
+        """Let all arrays go; those in use stay until nothing refers to them."""
+        self._arrays.clear()
+        self.nbytes = 0

@@ -154,8 +154,9 @@ class TableSide:
 
     def _open(self, key: tuple[str, ...], place: OperatorPlace, directory: str) -> TableState:
         context = TableContext(
-            place.disk, directory, place.workers, place.memory_bytes, self._terms.compact
-        )
+            place.disk, directory, place.workers, place.memory_bytes, self._terms.compact,
+            scratch=place.scratch,
+        )  # fmt: skip
         state = TABLES[MEMBER](self.kept, key, context)
         for above in [str(path) for path in PurePath(directory).parents[:LEVELS]]:
             place.disk.sync_directory(above)

@@ -30,6 +30,7 @@ from edged.data.scratch import Scratch
 from edged.data.workers import Workers
 from edged.errors import JobError
 from edged.platform.disk import Disk
+from edged.tables.base import TableScratch
 from governors.registry import Registry
 
 InstanceOf = Callable[[npt.NDArray[np.uint64]], npt.NDArray[np.int64]]
@@ -46,6 +47,8 @@ class OperatorPlace:
     workers: Workers
     memory_bytes: int
     """Most memory of each of its table states."""
+    scratch: TableScratch | None = None
+    """Scratch memory that all table states of the job share."""
 
 
 class Operator(ABC):

@@ -55,7 +55,7 @@ class KeyImages:
 class Images:
     """Both ways for one schema and key."""
 
-    def __init__(self, schema: Schema, key: Sequence[str]) -> None:
+    def __init__(self, schema: Schema, key: Sequence[str], scratch: Scratch | None = None) -> None:
         self.schema = schema
         others = [name for name in schema.names if name not in key]
         self._order = [schema.index(name) for name in (*key, *others)]
@@ -65,7 +65,7 @@ class Images:
         self._agree = images.HEADER + (fixed & ~7)
         whole = images.HEADER + _fixed(schema.fields)
         self._stride = (whole + 7) & ~7 if schema.fixed_width else 0
-        self._scratch = Scratch()
+        self._scratch = Scratch() if scratch is None else scratch
 
     def encode(self, batch: Batch, hashes: Hashes, weights: Weights) -> RowRecords:
         """The records of a batch's rows, valid until the next call."""

@@ -31,6 +31,7 @@ import numpy.typing as npt
 from edged.data.columns import Batch
 from edged.data.flow import State
 from edged.data.schema import Schema
+from edged.data.scratch import Scratch
 from edged.data.workers import Workers
 from edged.platform.disk import Disk
 from governors.registry import Registry
@@ -39,6 +40,34 @@ Weights = npt.NDArray[np.int32]
 
 AUTO, ALWAYS, NEVER, SEED = COMPACTIONS = ("auto", "always", "never", "seed")
 """When runs are merged: when probes have paid for it, at once, never, or until `probing_ends`."""
+
+
+class TableScratch:
+    """Scratch memory of states that one thread uses in turn.
+
+    Columns and weights that a probe returns live in it: they are valid until the next probe of any
+    of these states.  Above its limit the memory is given back after each use.
+    """
+
+    def __init__(self, limit_bytes: int) -> None:
+        self.rows, self.images, self.limit_bytes = Scratch(), Scratch(), limit_bytes
+        self._ranges: list[Scratch] = []
+
+    def ranges(self, count: int) -> list[Scratch]:
+        """The scratch of so many threads that probe together."""
+        while len(self._ranges) < count:
+            self._ranges.append(Scratch())
+        return self._ranges[:count]
+
+    def nbytes(self) -> int:
+        """Bytes of it."""
+        return sum(part.nbytes for part in (self.rows, self.images, *self._ranges))
+
+    def trim(self) -> None:
+        """Give memory above the limit back; arrays in use stay until nothing refers to them."""
+        if self.nbytes() > self.limit_bytes:
+            for part in (self.rows, self.images, *self._ranges):
+                part.clear()
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +83,14 @@ class TableContext:
     compact: str = AUTO
     fanout: int = 4
     """Runs of about one size that `always` merges."""
+    scratch: TableScratch | None = None
+    """Scratch memory that the state shares with others; None: it has its own."""
 
 
 @dataclass(frozen=True, slots=True)
 class Matches:
-    """What a probe found.  Arrays and batch are valid until the next call."""
+    """What a probe found.  Arrays and batch are valid until the next probe of this state, or of one
+    that shares its scratch."""
 
     probe: npt.NDArray[np.int64]
     """The probing row of each match, ascending."""

@@ -28,7 +28,14 @@ from edged.tables._find import find
 from edged.tables._images import Images
 from edged.tables._merge import RunMerge, number_of, sorted_run
 from edged.tables._run import SUFFIX, RunFacts, SortedRun, from_records, open_run
-from edged.tables.base import Matches, TableContext, TableState, Weights, table_state
+from edged.tables.base import (
+    Matches,
+    TableContext,
+    TableScratch,
+    TableState,
+    Weights,
+    table_state,
+)
 from edged.tables.compaction import RUNS_MAX, RunDebt, after_probe, suffix
 from kernels.cpu import gather
 from kernels.cpu.tables import probe as probes
@@ -36,8 +43,11 @@ from kernels.cpu.tables import sort
 
 ROOM_BYTES = 1 << 24
 """Free disk that a merge leaves."""
-SLICE_ROWS = 1 << 16
-"""Rows of a slice of a merge that must be completed."""
+SLICE_ROWS, SLICE_ROWS_MIN = 1 << 16, 1 << 12
+"""Most rows of a slice of a merge, and so many whatever the memory."""
+SORT_BYTES = 48
+"""Bytes of a row that a slice sorts, beside its record: hashes and places, twice, with room to
+grow."""
 
 Int64s = npt.NDArray[np.int64]
 
@@ -49,7 +59,8 @@ class Runs(TableState):
     def __init__(self, schema: Schema, key: tuple[str, ...], context: TableContext) -> None:
         super().__init__(schema, key, context)
         context.disk.mkdir(context.directory)
-        self._images = Images(schema, key)
+        self._shared = context.scratch or TableScratch(context.memory_bytes)
+        self._images = Images(schema, key, self._shared.images)
         self._runs: list[SortedRun] = []
         """Files first, then runs in memory; the oldest first."""
         self._merge: RunMerge | None = None
@@ -58,8 +69,7 @@ class Runs(TableState):
         self._next = 1 + max([-1, *map(number_of, context.disk.listdir(context.directory))])
         self._unsynced: set[str] = set()
         self._named: set[str] = set()
-        self._scratch = Scratch()
-        self._ranges: list[Scratch] = []
+        self._scratch = self._shared.rows
         self._counts = {"applied_rows": 0, "probed_keys": 0, "merged_rows": 0, "merges": 0,
                         "written_bytes": 0, "merges_without_room": 0}  # fmt: skip
 
@@ -70,6 +80,7 @@ class Runs(TableState):
         """
         if rows.rows == 0:
             return
+        self._shared.trim()
         self._make_room()
         rows, weights = with_keys(rows, weights, self.key, self._scratch)
         hashes = hash_columns(rows, self.key, self._scratch, workers=self.context.workers)
@@ -116,18 +127,17 @@ class Runs(TableState):
 
     def probe(self, keys: Batch) -> Matches:
         """See `TableState.probe`."""
+        self._shared.trim()
         hashes = hash_columns(keys, keys.schema.names, self._scratch, workers=self.context.workers)
         valid = all_valid(keys, keys.schema.names, self._scratch)
         valid = np.empty(0, np.uint8) if valid is None else valid
         images = self._images.encode_keys(keys)
         workers, places = self.context.workers, self._places()
         count = workers.count if keys.rows >= PARALLEL_ROWS // 8 else 1
-        while len(self._ranges) < count:
-            self._ranges.append(Scratch())
         edges = [keys.rows * i // count for i in range(count + 1)]
         parts = workers.run([
             partial(find, places, hashes, valid, images, a, b, scratch)
-            for (a, b), scratch in zip(pairwise(edges), self._ranges, strict=False)
+            for (a, b), scratch in zip(pairwise(edges), self._shared.ranges(count), strict=True)
         ])  # fmt: skip
         probing, found, weights = (
             parts[0] if count == 1 else map(np.concatenate, zip(*parts, strict=True))
@@ -167,7 +177,10 @@ class Runs(TableState):
                 return False
         assert self._merge is not None
         try:
-            self._step(self._merge, budget_rows)
+            while budget_rows > 0 and self._merge is not None:
+                slice_rows = min(budget_rows, self._slice_rows(self._merge))
+                self._step(self._merge, slice_rows)
+                budget_rows -= slice_rows
             self._keep_the_promise()
         except OSError as problem:
             self._give_up()
@@ -223,10 +236,16 @@ class Runs(TableState):
             self._unsynced.add(merge.name)
             self._counts["written_bytes"] += made.facts.file_bytes
 
+    def _slice_rows(self, merge: RunMerge) -> int:
+        """Rows of a slice whose scratch takes a quarter of the memory that the states share."""
+        row_bytes = SORT_BYTES + merge.bytes // max(1, merge.rows)
+        fit = self._shared.limit_bytes // 4 // row_bytes
+        return min(SLICE_ROWS, max(SLICE_ROWS_MIN, fit))
+
     def _complete(self, merge: RunMerge | None) -> None:
         try:
             while merge is not None and self._merge is merge:
-                self._step(merge, SLICE_ROWS)
+                self._step(merge, self._slice_rows(merge))
         except OSError:
             self._give_up()
             raise
