@@ -183,6 +183,10 @@ def _job(out: Exposition, name: str, job: Mapping[str, Any]) -> None:
         out.add("edged_stream_staged_rows", s["staged"], **labels)
         out.add("edged_stream_late_rows_total", s["late"], **labels)
         out.add("edged_stream_ahead_rows_total", s["refused_ahead"], **labels)
+        if "populated" in s:
+            out.add("edged_table_populated", s["populated"], **labels)
+            out.add("edged_table_expected_rows", s.get("rows_expected"), **labels)
+            out.add("edged_table_read_ratio", s.get("read_share"), **labels)
         out.add("edged_stream_producers", s["producers"], **labels)
         out.add("edged_stream_producers_behind", s["producers_behind"], **labels)
         out.add("edged_stream_silent_seconds", _seconds(s["silent_us"]), **labels)

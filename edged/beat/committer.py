@@ -53,6 +53,8 @@ class Commit:
     """None: no job with a log has anything to record."""
     tickets: list[tuple[Source, Any]]
     sync: bool = True
+    before: Task = lambda: None
+    """Makes the files durable that the record names."""
     snapshot: tuple[bytes, State] | None = None
     """Facts and arrays of a snapshot to be taken right after the commit."""
     sync_files: Task = lambda: None
@@ -269,6 +271,7 @@ class Committer:
             self._end_snapshot()
         for source, ticket in commit.early:
             source.committed(ticket)
+        commit.before()
         refs = [] if commit.record is None else self._append(commit, Encoded(commit.record))
         refs += self.loose.add(commit.loose)
         durable = self._clock.monotonic_us()

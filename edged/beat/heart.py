@@ -223,7 +223,7 @@ class Heart:
                 job.place_by(self._profile)
         for source in self.sources:
             self._note_stall(source)
-        self._tables.follow(self.jobs)
+        self._tables.follow(self.jobs, self._registry.shelved)
         self._stream_events.watch(self.jobs)
         self._adopt_promises()
         self._pending.jobs_changed(self._active(), self._clock.monotonic_us())
@@ -478,6 +478,7 @@ class Heart:
         self._tables.collect(self._committer.snapshots.adopted)
         self._store.tables_bytes = self._tables.disk_bytes()
         commit = raced.commit(self.beat, tickets, self._sync, self._registry)
+        commit.before = self._tables.loaded(self.beat, raced.facts)
         if commit.record is not None and self._snapshot_schedule.due(raced.logged_bytes()):
             commit.snapshot = self.save(reuse=True)  # no snapshot is being written
             commit.sync_files = self._tables.sync

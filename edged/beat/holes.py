@@ -140,7 +140,7 @@ class HoleReplay:
                 keys = [key for key in (*part.pages, *lost) if key.stream in job.shipped()]
                 mine = _Part(part, facts, inputs.of(name), keys, frozenset(lost))
                 self._replay_job(job, mine, beat)
-                rows += sum(f.take_rows for f in facts.streams.values())
+                rows += sum(f.rows for f in facts.streams.values())
         self.reached(part)
         return rows
 

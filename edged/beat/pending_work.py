@@ -86,7 +86,7 @@ class PendingWork:
         this time.  None: the governor admits all.
         """
         streams = [s for job in facts.jobs.values() for s in job.streams.values()]
-        self.took = any(s.take_rows for s in streams)
+        self.took = any(s.rows for s in streams)
         self.cut = race and any(job.cut for job in jobs)
         if self.cut and held_us is not None:
             self.unraced_us, self.new_us = None, held_us
@@ -130,7 +130,7 @@ def is_empty(facts: BeatFacts, jobs: Sequence[JobRuntime]) -> bool:
     for job in jobs:
         j = facts.jobs[job.plan.name]
         for name, f in j.streams.items():
-            if f.logged_rows or f.take_rows or f.producers:
+            if f.logged_rows or f.rows or f.producers:
                 return False
             if j.race and f.watermark_us != job.streams[name].time.watermark_us:
                 return False

@@ -45,7 +45,9 @@ class RacedBeat:
             return None
         beat = cls(facts, recorded)
         if with_inputs:
-            beat.inputs = buffers({name: logged_inputs(job) for name, job in recorded.items()})
+            beat.inputs = buffers(
+                {name: logged_inputs(job, facts.jobs[name]) for name, job in recorded.items()}
+            )
         return beat
 
     def add(self, job: JobRuntime, pages: Sequence[SealedPage]) -> None:

@@ -9,11 +9,15 @@ replay of the record therefore repeats the beat exactly.
         "throttled": true, "streams":
         {stream: {"logged": [rows, chunks], "take": [chunks, rows], "watermark": µs,
                   "producers": {…}, "refused": rows, "set_aside": [chunks, rows],
-                  "reopen": µs | null}}}}}
+                  "reopen": µs | null, "loaded": [chunks, rows]}},
+        "loads": {operator: {…}}}}}
 
 `processed` is missing where no operator left rows to later beats (`Deferring` in
 `edged.operators.base`), and `sealed_early` where no sink sealed pages to keep its open ones within
 these bytes.  `throttled` is there where the job took no rows because a sink was full.
+`loaded` and `loads` are missing where no rows skipped the log
+(`edged.beat.table_loads`): `loads` has what each operator that loaded some says, the files first of
+all.
 
 A record with a `change` (`edged.beat.jobs`) has no jobs and no inputs: it records a change of the
 jobs between two beats.
@@ -58,6 +62,13 @@ class StreamFacts:
     """Rows refused so far because their time was too far ahead."""
     reopen_us: int | None = None
     """The watermark before this beat's rows, of an ended stream that is opened again."""
+    loaded: list[int] = field(default_factory=list)
+    """[chunks, rows] that skipped the log: they are neither logged nor taken."""
+
+    @property
+    def rows(self) -> int:
+        """Rows that the beat takes or loads."""
+        return self.take_rows + (self.loaded[1] if self.loaded else 0)
 
 
 @dataclass(slots=True)
@@ -75,6 +86,8 @@ class JobFacts:
     None: the beat decides."""
     throttled: bool = False
     """Whether it takes no rows because a sink is full."""
+    loads: dict[str, Any] | None = None
+    """What each operator loaded past the log; None: they do so now."""
 
     def ends(self) -> bool:
         """Whether every stream is at its end after this beat."""
@@ -95,11 +108,11 @@ class BeatFacts:
 
     def rows_taken(self) -> int:
         """Rows of all jobs that the beat takes."""
-        return sum(f.take_rows for j in self.jobs.values() for f in j.streams.values())
+        return sum(f.rows for j in self.jobs.values() for f in j.streams.values())
 
     def takes(self, job: str) -> bool:
         """Whether this job takes rows."""
-        return any(f.take_rows for f in self.jobs[job].streams.values())
+        return any(f.rows for f in self.jobs[job].streams.values())
 
     def encode(self) -> bytes:
         """The facts as JSON text."""
@@ -110,6 +123,7 @@ class BeatFacts:
                 **({"processed": j.processed} if j.processed else {}),
                 **({"sealed_early": j.sealed_early} if j.sealed_early else {}),
                 **({"throttled": True} if j.throttled else {}),
+                **({"loads": j.loads} if j.loads else {}),
                 "streams": {
                     s: {
                         "logged": [f.logged_rows, f.logged_chunks],
@@ -119,6 +133,7 @@ class BeatFacts:
                         "refused": f.refused_ahead,
                         "set_aside": f.set_aside,
                         "reopen": f.reopen_us,
+                        **({"loaded": f.loaded} if f.loaded else {}),
                     }
                     for s, f in j.streams.items()
                 },
@@ -136,10 +151,10 @@ class BeatFacts:
         jobs = {}
         for name, j in document["jobs"].items():
             streams = {s: _stream_facts(f) for s, f in j["streams"].items()}
-            processed, early = j.get("processed", {}), j.get("sealed_early", {})
-            throttled = j.get("throttled", False)
+            more = [j.get(key, {}) for key in ("processed", "sealed_early")]
+            throttled, loads = j.get("throttled", False), j.get("loads", {})
             flush = Flush(j["flush"])
-            jobs[name] = JobFacts(j["race"], flush, streams, processed, early, throttled)
+            jobs[name] = JobFacts(j["race"], flush, streams, *more, throttled, loads)
         change = document.get("change")
         return cls(document["wall"], jobs, Change(**change) if change else None)
 
@@ -157,6 +172,7 @@ def _stream_facts(document: dict[str, Any]) -> StreamFacts:
         document["set_aside"],
         document["refused"],
         document.get("reopen"),
+        document.get("loaded", []),
     )
 
 

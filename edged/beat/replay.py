@@ -75,7 +75,7 @@ def replay_beat(
             continue
         job.replay(facts, arrays)
         pages += job.step(beat, facts)
-        rows += sum(f.take_rows for f in facts.streams.values())
+        rows += sum(f.rows for f in facts.streams.values())
     if part.logged:
         _check_pages(part, pages)
     return rows

@@ -27,6 +27,7 @@ from edged.beat.stream_alignment import (
     up_to,
 )
 from edged.beat.stream_runtime import StreamRuntime
+from edged.beat.table_loads import TableLoads, skip_log
 from edged.beat.table_waits import TableWaits, empty
 from edged.data.columns import Batch
 from edged.data.flow import WATERMARK_MAX_US, WATERMARK_MIN_US, BeatContext, Flow, State
@@ -51,6 +52,7 @@ class JobRuntime(PlacedOperators):
         self.scratch = Scratch()
         share = plan.promises.memory_bytes // 2 // max(1, len(plan.streams))
         self.streams = {name: StreamRuntime.of(s, share) for name, s in plan.streams.items()}
+        self.table_loads = TableLoads(plan)
         self.operators = self._new_operators(context)
         self.sinks: dict[str, Sink] = {
             name: s.build(_sink_context(context, name)) for name, s in plan.sinks.items()
@@ -201,7 +203,8 @@ class JobRuntime(PlacedOperators):
             )
             for name, s in self.streams.items()
         }
-        staged_chunks |= {name: empty(staged_chunks[name]) for name in held}
+        loads = set() if self.waiting() or self.full else self.table_loads.chosen(self.streams, rows_max)
+        staged_chunks |= {name: empty(staged_chunks[name]) for name in held | loads}
         free = self._admissible(staged_chunks)
         self.throttled = job.throttled = self.full and any(free.values())
         if self.throttled or self.waiting():
@@ -209,6 +212,7 @@ class JobRuntime(PlacedOperators):
         else:
             take, self.cut = decide_take(staged_chunks, self.couplings, rows_max, rows_over, free)
         self.saturated = not self.throttled and self._is_saturated(take, free)
+        take |= {name: len(chunks[name]) for name in loads}
         for name, count in take.items():
             f, s = facts[name], self.streams[name]
             f.take_chunks = count
@@ -223,6 +227,7 @@ class JobRuntime(PlacedOperators):
         for name in held:
             self.streams[name].aligned = True
         self.cut |= self.table_waits.release(held, self.streams, facts)
+        skip_log(facts, loads)
         return job
 
     def replay(self, facts: JobFacts, arrays: Iterator[npt.NDArray[np.uint8]]) -> None:
@@ -287,14 +292,16 @@ class JobRuntime(PlacedOperators):
         """Run the operators over the rows that the facts take; returns all flows."""
         flows: dict[str, Flow] = {}
         for name, f in facts.streams.items():
-            self._open(flows, name, f)
+            self._open(flows, name, f, facts.loads is None)
         since = perf_counter_ns()
         self._deferrals.begin(facts.processed)
+        self.table_loads.begin(facts)
         for name in self.plan.order:
             inputs = [flows[link] for link in self.plan.inputs[name]]
             flows[name] = self.operators[name].run(beat, inputs)
             since = self._spent(name, since)
         facts.processed = self._deferrals.processed()
+        self.table_loads.end(facts, self.streams)
         return flows
 
     def consume(self, facts: JobFacts) -> None:
@@ -302,7 +309,7 @@ class JobRuntime(PlacedOperators):
         for name, f in facts.streams.items():
             s = self.streams[name]
             s.staging.consume(f.take_chunks, f.take_rows)
-            s.rows += f.take_rows
+            s.rows += f.rows
 
     def ended(self) -> bool:
         """Whether every stream has ended and all its rows are processed."""
@@ -354,6 +361,7 @@ class JobRuntime(PlacedOperators):
         for name, operator in built.items():
             operator.place(operator_place(self.plan, context, name, scratch))
         self._deferrals = Deferrals(built, self.plan.promises.memory_bytes)
+        self.table_loads.follow(built)
         return built
 
     def _reopen(self) -> dict[str, int]:
@@ -440,10 +448,10 @@ class JobRuntime(PlacedOperators):
             for f in facts.values():
                 f.watermark_us = WATERMARK_MAX_US
 
-    def _open(self, flows: dict[str, Flow], name: str, f: StreamFacts) -> None:
+    def _open(self, flows: dict[str, Flow], name: str, f: StreamFacts, live: bool) -> None:
         """Make flows of a stream's taken rows: on-time rows, and late rows for a dead letter."""
         s = self.streams[name]
-        batch, late = s.open(f, self.scratch)
+        batch, late = s.open(f, self.scratch, live)
         flows[name] = Flow(batch, f.watermark_us, s.populated or s.plan.table is None)
         if s.plan.late == "dead_letter":
             flows[f"{name}.late"] = Flow(late, f.watermark_us)
@@ -458,6 +466,7 @@ def _sink_context(context: SinkContext, id: str) -> SinkContext:
     return replace(context, directory=f"{context.directory}/{id}")
 
 
-def logged_inputs(job: JobRuntime) -> dict[str, tuple[Batch, Chunks]]:
-    """The rows that every stream staged since the last beat, which the log records."""
-    return {name: s.staging.unlogged() for name, s in job.streams.items()}
+def logged_inputs(job: JobRuntime, facts: JobFacts) -> dict[str, tuple[Batch, Chunks]]:
+    """The rows that streams staged since the last beat, which the log records."""
+    streams = facts.streams.items()
+    return {name: job.streams[name].staging.unlogged() for name, f in streams if not f.loaded}

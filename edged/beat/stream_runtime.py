@@ -118,12 +118,13 @@ class StreamRuntime:
             refused_ahead=self.staging.refused_ahead,
         )
 
-    def open(self, f: StreamFacts, scratch: Scratch) -> tuple[Batch, Batch]:
-        """The rows that a beat takes and the late ones for a dead letter; advances the
-        watermark."""
+    def open(self, f: StreamFacts, scratch: Scratch, live: bool) -> tuple[Batch, Batch]:
+        """The rows that a beat takes and the late ones for a dead letter; advances the watermark.
+        Rows that it loads are staged when the beat is `live`, not in a replay."""
         before, name = self.time.watermark_us, self.plan.name
         self.time.watermark_us = f.watermark_us
-        batch, none = self.staging.pending(f.take_rows), self.none
+        rows = f.rows if live else f.take_rows
+        batch, none = self.staging.pending(rows), self.none
         if self.plan.table is not None:
             self.populated |= self.ended
             return batch, none

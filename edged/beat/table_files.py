@@ -2,19 +2,28 @@
 
     save ─► [snapshot thread: files durable, snapshot written] ─► adopted ─► old files deleted
 
-1. A snapshot is written after the files that it names are durable.
+1. A snapshot is written after the files that it names are durable, and so is a record whose rows
+   skipped the log (`edged.beat.table_loads`).
 2. A file is deleted when neither a running state, nor a snapshot under way, nor one of the two
-   newest snapshots names it.  A start takes a snapshot, so that orphans go then.
-3. Files of jobs and operators that are gone are deleted likewise.  Empty directories stay.
+   newest snapshots or a record after them names it.  A start takes a snapshot, so that orphans go
+   then.
+3. Files of jobs and operators that are gone are deleted likewise, not those of shelved jobs.  Empty
+   directories stay.
 
-The heart's thread only, except `sync`.
+The heart's thread only, except `sync` and what `loaded` returns.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TypeAlias
+import json
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, TypeAlias
 
+import numpy as np
+import numpy.typing as npt
+
+from edged.beat.record import BeatFacts
 from edged.beat.runtime import JobRuntime
 from edged.beat.saved_arrays import arrays_under
 from edged.data.flow import State
@@ -37,11 +46,15 @@ class TableFiles:
         self._operators: dict[_Part, Operator] = {}
         self._named: dict[int, dict[_Part, State]] = {}
         """By beat, what snapshots under way and kept ones name."""
+        self._loaded: dict[int, dict[_Part, State]] = {}
+        """By beat, what its record names."""
+        self._shelved: frozenset[str] = frozenset()
         self._adopted = -1
         self._to_sync: list[Operator] = []
 
-    def follow(self, jobs: Iterable[JobRuntime]) -> None:
-        """Take over the operators of these jobs."""
+    def follow(self, jobs: Iterable[JobRuntime], shelved: Collection[str] = ()) -> None:
+        """Take over the operators of these jobs; the files of the `shelved` ones stay."""
+        self._shelved = frozenset(shelved)
         self._operators = {
             (job.plan.name, id): operator
             for job in jobs
@@ -67,6 +80,22 @@ class TableFiles:
         for operator in self._to_sync:
             operator.sync()
 
+    def loaded(self, beat: int, facts: BeatFacts) -> Callable[[], None]:
+        """Note the files that the record of `beat` names; the result, for any thread, makes them
+        durable."""
+        named: dict[_Part, State] = {}
+        files: dict[str, list[str]] = {}
+        for job, mine in facts.jobs.items():
+            for id, made in (mine.loads or {}).items():
+                states = {path: runs for path, runs in made.items() if isinstance(runs, list)}
+                named[job, id] = {f"{path}/files": _text(runs) for path, runs in states.items()}
+                for path, runs in states.items():
+                    directory = f"{self._directory}/{job}/{id}/{path}"
+                    files[directory] = [run["name"] for run in runs]
+        if any(files.values()):
+            self._loaded[beat] = named
+        return partial(_sync, self._disk, files)
+
     def collect(self, adopted: int) -> None:
         """Delete what nothing needs since the snapshot of beat `adopted` is the newest."""
         if adopted == self._adopted or adopted not in self._named:
@@ -75,10 +104,13 @@ class TableFiles:
         older = sorted(beat for beat in self._named if beat <= adopted)
         for beat in older[:-SNAPSHOTS_KEPT]:
             del self._named[beat]
+        for beat in [beat for beat in self._loaded if beat <= min(self._named)]:
+            del self._loaded[beat]
+        kept = [*self._named.values(), *self._loaded.values()]
         for part, operator in self._operators.items():
-            operator.keep([named[part] for named in self._named.values() if part in named])
-        needed = {part for named in self._named.values() for part in named} | {*self._operators}
-        for job in self._names(self._directory):
+            operator.keep([named[part] for named in kept if part in named])
+        needed = {part for named in kept for part in named} | {*self._operators}
+        for job in set(self._names(self._directory)) - self._shelved:
             for id in self._names(f"{self._directory}/{job}"):
                 if (job, id) not in needed:
                     self._clear(f"{self._directory}/{job}/{id}")
@@ -97,3 +129,21 @@ class TableFiles:
                 self._disk.unlink(f"{directory}/{name}")
             else:
                 self._clear(f"{directory}/{name}")
+
+
+def _text(runs: Sequence[Any]) -> npt.NDArray[np.uint8]:
+    """Runs as the `files` of a state (`edged.tables.base.TableState.save`)."""
+    return np.frombuffer(json.dumps(runs).encode(), np.uint8)
+
+
+def _sync(disk: Disk, files: Mapping[str, Sequence[str]]) -> None:
+    """Make these files durable, by directory."""
+    for directory, names in files.items():
+        for name in names:
+            file = disk.open(f"{directory}/{name}")
+            try:
+                file.sync()
+            finally:
+                file.close()
+        if names:
+            disk.sync_directory(directory)

@@ -242,9 +242,19 @@ def _table(name: str, job: dict[str, Any]) -> Table:
         rate = "" if part.get("rows_per_s") is None else f"{amount(part['rows_per_s'])}/s"
         details = [f"{key} {part[key]}" for key in ("kernel", "late", "pages") if part.get(key)]
         details += [part["does"]] if "does" in part else []
+        details += _population(part)
         table.add_row(Text(part["part"], style="dim"), Text(part["id"]), rate,
                       Text(", ".join(details), style="dim"))  # fmt: skip
     return table
+
+
+def _population(part: dict[str, Any]) -> list[str]:
+    """How far a table is that is being populated."""
+    if part.get("populated", True):
+        return []
+    rows, expected, share = part["rows"], part.get("rows_expected"), part.get("read_share")
+    text = f"populating: {amount(rows)}" + (f" of {amount(expected)}" if expected else "") + " rows"
+    return [text if share is None else f"{text}, {share:.0%} read"]
 
 
 def _event(event: dict[str, Any]) -> Text:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import platform
 import resource
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from edged.energy import status
 from edged.links.page import is_link
 from edged.platform.disk import filesystem_bytes
 from edged.sinks.base import Sink
+from edged.sources.base import Source
 
 SCHEMA = 2
 SALVAGED_SHOWN = 16
@@ -170,7 +172,7 @@ def _job(job: JobRuntime, parts: Parts) -> dict[str, Any]:
         "streams": {
             name: {
                 **_stream(s, shown("streams", name, stream_counters(s)), parts),
-                **_population(job, name),
+                **_population(job, name, parts.heart.sources),
             }
             for name, s in job.streams.items()
         },
@@ -236,10 +238,16 @@ def _stream(s: StreamRuntime, counted: dict[str, Any], parts: Parts) -> dict[str
     }
 
 
-def _population(job: JobRuntime, name: str) -> dict[str, Any]:
-    """Of a table, whether its first rows are there; of a stream that waits for some, which."""
+def _population(job: JobRuntime, name: str, sources: Sequence[Source]) -> dict[str, Any]:
+    """Of a table, whether its first rows are there, and until then how many there are to be and
+    which part is read, where its source knows; of a stream that waits for tables, which."""
     s, tables = job.streams[name], job.table_waits.waits_for(name, job.streams)
     found: dict[str, Any] = {} if s.plan.table is None else {"populated": s.populated}
+    if found and not s.populated:
+        feeding = (x for x in sources if (job.plan.name, name) in x.feeds)
+        if (source := next(feeding, None)) is not None:
+            found["rows_expected"] = source.rows_total(name)
+            found["read_share"] = source.read_share(name)
     return {**found, "waits_for": ", ".join(tables)} if tables else found
 
 

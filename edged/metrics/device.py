@@ -128,6 +128,21 @@ JOBS = table(
         "Longest silence of a stream that is expected; absent while it is not known.",
         *_STREAM,
     ),
+    gauge(
+        "edged_table_populated",
+        "Whether a table's first rows are there; until then `edged_stream_rows_total` counts them.",
+        *_STREAM,
+    ),
+    gauge(
+        "edged_table_expected_rows",
+        "Rows of a table that is being populated, where its source knows.",
+        *_STREAM,
+    ),
+    gauge(
+        "edged_table_read_ratio",
+        "Part of its input that a table that is being populated has read, where its source knows.",
+        *_STREAM,
+    ),
     gauge("edged_stream_producers", "Producers that a stream has had.", *_STREAM),
     gauge(
         "edged_stream_producers_behind",

@@ -15,13 +15,14 @@ kept for the status.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from edged.data.columns import Batch
+from edged.data.columns import Batch, empty_batch
 from edged.data.concatenate import concatenate
 from edged.data.flow import BeatContext, Link, State
 from edged.data.gather import take
@@ -32,7 +33,7 @@ from edged.data.table_terms import INSERT, OWE, REFUSE, UPSERT, TableTerms
 from edged.operators._row_codes import firsts, lasts, project, row_codes, sums
 from edged.operators.base import OperatorPlace
 from edged.platform.disk import DISK_FULL
-from edged.tables.base import TABLES, Matches, TableContext, TableState, Weights
+from edged.tables.base import TABLES, LoadingState, Matches, TableContext, TableState, Weights
 
 MEMBER = "runs"
 """The table state that operators use."""
@@ -41,6 +42,9 @@ LEVELS = 5
 `tables`, and the store."""
 MERGE_ROWS_MIN, MERGE_ROWS_PER_CHANGE = 1 << 14, 8
 """Rows that a beat may merge: some in any case, more with the rows that it changes or probes."""
+
+
+Put: TypeAlias = Callable[[TableState, Batch, Weights, BeatContext], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +58,14 @@ class Changes:
 class TableSide:
     """See the module's docstring.  `place` comes before all else."""
 
-    def __init__(self, link: Link, on: tuple[str, ...], kept: Schema) -> None:
-        """`kept` holds the columns `on` and those of the table's key."""
+    def __init__(self, link: Link, on: tuple[str, ...], kept: Schema, emits: bool = True) -> None:
+        """`kept` holds the columns `on` and those of the table's key.  `emits`: the operator gives
+        out rows of changes, so that `decode` returns them where they are loaded, too."""
+        self._emits = emits
+        self._loads = False
+        self._named: Mapping[str, Any] | None = None
+        self.made: dict[str, Any] = {}
+        """What `decode` has loaded: by state the runs, and how many changes are refused so far."""
         self._link, self.on, self.kept = link, on, kept
         self._terms = link.table or TableTerms(missing=REFUSE)
         self._scratch = [Scratch() for _ in range(4)]
@@ -84,8 +94,43 @@ class TableSide:
         found = {"rows": self.rows}
         return found if self._by_key is None else {**found, "key": self._by_key}
 
+    @property
+    def can_load(self) -> bool:
+        """Whether its states can load."""
+        return all(isinstance(state, LoadingState) for state in self.states.values())
+
+    def _loading(self) -> dict[str, LoadingState]:
+        return {n: state for n, state in self.states.items() if isinstance(state, LoadingState)}
+
+    def begin(self, loads: bool, named: Mapping[str, Any] | None) -> None:
+        """Before a beat's `decode`: whether its rows are loaded, and in a replay what `made`
+        was."""
+        self._loads, self._named = loads, named
+        self.made = {name: [] for name in self.states}
+
     def decode(self, batch: Batch, beat: BeatContext) -> Changes:
-        """The changes that a beat's rows mean for the state as it is; nothing is applied."""
+        """The changes that a beat's rows mean for the state as it is; nothing is applied.
+
+        Loaded changes are in the order of their runs, with equal rows summed.
+        """
+        if not self._loads:
+            return self._meaning(batch, beat)
+        if self._named is not None:
+            self.refused = self._named["refused"]
+            for name, state in self._loading().items():
+                state.reload(self._named[name])
+        else:
+            put = _load_whole if self._emits else _load
+            changes = self._put(self._meaning(batch, beat), beat, put)
+            if self._by_key is not None:
+                _load(self._by_key, changes.rows, changes.weights, beat)
+            self.made = {name: state.loading() for name, state in self._loading().items()}
+            self.made["refused"] = self.refused
+        if not self._emits:
+            return Changes(empty_batch(self.kept), np.empty(0, np.int32))
+        return Changes(*self._loading()["rows"].loaded())
+
+    def _meaning(self, batch: Batch, beat: BeatContext) -> Changes:
         rows = project(batch, self.kept)
         if self._link.weight:
             weights = batch[self._link.weight].values
@@ -99,9 +144,13 @@ class TableSide:
 
     def commit(self, changes: Changes, beat: BeatContext) -> Changes:
         """Apply what `decode` has returned; returns what has changed."""
+        if self._loads:
+            for state in self._loading().values():
+                state.end_load()
+            return changes
         if not changes.rows.rows:
             return changes
-        changes = self._applied(changes, beat)
+        changes = self._put(changes, beat, _apply)
         if self._by_key is not None:
             _apply(self._by_key, changes.rows, changes.weights, beat)
         return changes
@@ -249,22 +298,22 @@ class TableSide:
         kept = np.flatnonzero(weights)
         return Changes(take(rows, kept, self._scratch[3]), weights[kept])
 
-    def _applied(self, changes: Changes, beat: BeatContext) -> Changes:
-        """Apply the changes to the rows, without those whose sum of weights leaves int32."""
+    def _put(self, changes: Changes, beat: BeatContext, put: Put) -> Changes:
+        """Apply or load the changes, without those whose sum of weights leaves int32."""
         try:
-            _apply(self.rows, changes.rows, changes.weights, beat)
+            put(self.rows, changes.rows, changes.weights, beat)
         except OverflowError:
-            return self._split(changes, beat)
+            return self._split(changes, beat, put)
         return changes
 
-    def _split(self, changes: Changes, beat: BeatContext) -> Changes:
+    def _split(self, changes: Changes, beat: BeatContext, put: Put) -> Changes:
         accepted = np.zeros(changes.rows.rows, np.bool_)
         waiting = [(0, changes.rows.rows)]
         while waiting:
             start, stop = waiting.pop()
             try:
                 part = changes.rows.slice(start, stop)
-                _apply(self.rows, part, changes.weights[start:stop], beat)
+                put(self.rows, part, changes.weights[start:stop], beat)
                 accepted[start:stop] = True
             except OverflowError:
                 if stop - start == 1:
@@ -283,10 +332,27 @@ class TableSide:
 
 
 def _apply(state: TableState, rows: Batch, weights: Weights, beat: BeatContext) -> None:
-    """Apply changes to a state; where its disk is full, wait for room."""
+    """Apply changes to a state."""
+    _with_room(lambda: state.apply(rows, weights), beat)
+
+
+def _load(state: TableState, rows: Batch, weights: Weights, beat: BeatContext) -> None:
+    """Write changes into a run that the state is to take."""
+    assert isinstance(state, LoadingState)
+    _with_room(lambda: state.load_run(rows, weights, whole=False), beat)
+
+
+def _load_whole(state: TableState, rows: Batch, weights: Weights, beat: BeatContext) -> None:
+    """As `_load`, with the rows that the state does not take in a file apart."""
+    assert isinstance(state, LoadingState)
+    _with_room(lambda: state.load_run(rows, weights, whole=True), beat)
+
+
+def _with_room(work: Callable[[], None], beat: BeatContext) -> None:
+    """Do it; where the disk is full, wait for room."""
     while True:
         try:
-            return state.apply(rows, weights)
+            return work()
         except OSError as problem:
             if problem.errno not in DISK_FULL or beat.await_room is None:
                 raise

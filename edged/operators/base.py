@@ -155,6 +155,29 @@ class Deferring(Operator):
         """Rows that wait."""
 
 
+class Loading(Operator):
+    """An operator that can load the first rows of a table past the log (`edged.beat.table_loads`).
+
+    It writes the rows into files, which the beat's record names; a replay gives it the files in
+    place of the rows.  Both give the same output.
+    """
+
+    loads: frozenset[int] = frozenset()
+    """Inputs of the next `run` whose rows the log does not get."""
+    named: Mapping[str, Any] | None = None
+    """What a record has as `made`; the batches of `loads` are empty then.  None: it makes
+    files."""
+
+    @property
+    @abstractmethod
+    def can_load(self) -> bool:
+        """Whether its states can: not every member of `edged.tables` does."""
+
+    made: Mapping[str, Any] = {}
+    """By state, as a path below the operator's directory, the files of the last `run` as a list of
+    JSON objects with a `name` each; and other facts that a replay needs."""
+
+
 class OperatorPlan(ABC):
     """A checked operator of a job.  Made by `parse`, which raises JobError with the exact path."""
 

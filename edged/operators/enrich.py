@@ -55,7 +55,7 @@ from edged.operators._table_side import (
     kept_columns,
     two_states,
 )
-from edged.operators.base import Operator, OperatorPlace, OperatorPlan, operator
+from edged.operators.base import Loading, OperatorPlace, OperatorPlan, operator
 
 SIDES = ("input", "table")
 INNER, LEFT = HOW = ("inner", "left")
@@ -144,14 +144,15 @@ class EnrichPlan(OperatorPlan):
         return [self.kept().to_json(), [b for _, b in self.on], terms.key, terms.changes]
 
 
-class Enrich(Operator):
+class Enrich(Loading):
     """A running enrichment; `place` before `run`."""
 
     gauges = frozenset({"table_rows"})
 
     def __init__(self, plan: EnrichPlan) -> None:
         self._plan = plan
-        self._side = TableSide(plan.inputs[1], tuple(b for _, b in plan.on), plan.kept())
+        on = tuple(b for _, b in plan.on)
+        self._side = TableSide(plan.inputs[1], on, plan.kept(), emits=False)
         self._keys = tuple(a for a, _ in plan.on)
         self._probe = Schema.of(plan.inputs[0].schema.field(a) for a in self._keys)
         self._scratch = Scratch()
@@ -161,11 +162,18 @@ class Enrich(Operator):
         """Open the table's state."""
         self._side.place(place, place.directory)
 
+    @property
+    def can_load(self) -> bool:
+        """Whether the state can."""
+        return self._side.can_load
+
     def run(self, beat: BeatContext, inputs: Sequence[Flow]) -> Flow:
         """Apply the table's changes, then match the stream's rows."""
         stream, changes = inputs
-        if changes.batch.rows:
+        self._side.begin(1 in self.loads, self.named)
+        if changes.batch.rows or self.loads:
             self._side.commit(self._side.decode(changes.batch, beat), beat)
+        self.made = self._side.made
         batch = empty_batch(self._plan.output.schema)
         if stream.batch.rows:
             batch = self._match(beat, stream.batch)

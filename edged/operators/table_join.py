@@ -73,7 +73,7 @@ from edged.operators._table_side import (
     two_states,
     under,
 )
-from edged.operators.base import Operator, OperatorPlace, OperatorPlan, operator
+from edged.operators.base import Loading, OperatorPlace, OperatorPlan, operator
 from edged.tables.base import Matches, Weights
 
 INNER, LEFT, SEMI, ANTI = HOW = ("inner", "left", "semi", "anti")
@@ -167,7 +167,7 @@ class TableJoinPlan(OperatorPlan):
         ]
 
 
-class TableJoin(Operator):
+class TableJoin(Loading):
     """A running join of tables; `place` before `run`."""
 
     gauges = frozenset({"left_rows", "right_rows"})
@@ -190,11 +190,18 @@ class TableJoin(Operator):
         for side, name in zip(self._sides, SIDES, strict=True):
             side.place(place, f"{place.directory}/{name}")
 
+    @property
+    def can_load(self) -> bool:
+        """Whether both sides' states can."""
+        return all(side.can_load for side in self._sides)
+
     def run(self, beat: BeatContext, inputs: Sequence[Flow]) -> Flow:
         """The changes of the join that the inputs' changes make."""
         rows = inputs[0].batch.rows + inputs[1].batch.rows
+        for i, (side, name) in enumerate(zip(self._sides, SIDES, strict=True)):
+            side.begin(i in self.loads, _below(self.named, name))
         batch = empty_batch(self._plan.output.schema)
-        if rows:
+        if rows or self.loads:
             self._now_us = max(self._now_us, beat.wall_us)
             parts = [part for part in self._changes(beat, inputs) if part.rows]
             if parts:
@@ -203,6 +210,9 @@ class TableJoin(Operator):
                 if len(parts) > 1:
                     batch = concatenate(schema, parts, self._scratch[1])
             self._rows_out += batch.rows
+        made = [{f"{name}/{key}": value for key, value in side.made.items()}
+                for side, name in zip(self._sides, SIDES, strict=True)]  # fmt: skip
+        self.made = made[0] | made[1]
         self._tell(inputs)
         if rows:
             for side in self._sides:
@@ -354,6 +364,14 @@ class TableJoin(Operator):
         for name, side in zip(SIDES, self._sides, strict=True):
             found |= {f"{name}_{key}": value for key, value in side.counters().items()}
         return found
+
+
+def _below(named: Mapping[str, Any] | None, side: str) -> dict[str, Any] | None:
+    """A side's part of what was loaded."""
+    if named is None:
+        return None
+    parts = ((key.partition("/"), value) for key, value in named.items())
+    return {name: value for (owner, _, name), value in parts if owner == side}
 
 
 def _have_match(matches: Matches, rows: int) -> Bools:

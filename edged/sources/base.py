@@ -126,6 +126,14 @@ class Source(ABC):
     def close(self) -> None:
         """Release all resources; connected senders receive the reason."""
 
+    def rows_total(self, stream: str) -> int | None:
+        """Rows that it has for a stream until the end; None where it cannot know."""
+        return None
+
+    def read_share(self, stream: str) -> float | None:
+        """The part of a stream's input that is read; None where it cannot know."""
+        return None
+
     def counters(self) -> Mapping[str, int | float]:
         """Counters for display: connections, bytes, refusals; see `gauges`."""
         return {}

@@ -168,6 +168,11 @@ class _Replay:
         return reader
 
     @property
+    def stream(self) -> str:
+        """The stream's name."""
+        return self._staging.name
+
+    @property
     def held(self) -> bool:
         """Whether nothing may be staged now."""
         return self._staging.held
@@ -313,6 +318,21 @@ class FileSource(Source):
     def problem(self) -> str:
         """Why a file cannot be read on."""
         return next((replay.problem for replay in self._replays if replay.problem), "")
+
+    def rows_total(self, stream: str) -> int | None:
+        """See `Source.rows_total`: Parquet files say it."""
+        reader = self._reader(stream)
+        return None if reader is None else reader.rows_total
+
+    def read_share(self, stream: str) -> float | None:
+        """See `Source.read_share`: bytes of bytes."""
+        reader = self._reader(stream)
+        if reader is None or not reader.bytes_total:
+            return None
+        return min(1.0, reader.bytes_read / reader.bytes_total)
+
+    def _reader(self, stream: str) -> Reader | None:
+        return next((r.reader for r in self._replays if r.stream == stream), None)
 
     def counters(self) -> Mapping[str, int | float]:
         """Rows staged since the start, and how far the files are read."""

@@ -86,20 +86,26 @@ class Reader:
         self.bytes_read = 0
         """Bytes of the files that were read so far, some of them ahead of the batches; for a
         Parquet file its size in proportion to its rows."""
+        self.rows_total: int | None = None
+        """Rows of all files after `check`, where all are Parquet."""
         self.populated = False
         """Whether the events of a table's first population are read, with the batches before."""
 
     def check(self) -> None:
         """Raise ConfigError for a file of unknown format or without a column of the schema."""
+        rows, known = 0, True
         for file in self._files:
+            known &= self._kind(file) == "parquet"
             if self._events is not None and self._kind(file) != "ndjson":
                 raise ConfigError(f"{file}: events of Debezium are read from NDJSON")
             if self._kind(file) == "parquet":
                 with _named(file), pq.ParquetFile(file) as opened:
                     self._all_there(file, opened.schema_arrow.names)
+                    rows += opened.metadata.num_rows
             elif self._kind(file) == "csv":
                 with _named(file), self._open_csv(file, []) as opened:
                     self._all_there(file, opened.schema.names)
+        self.rows_total = rows if known else None
 
     def content(self) -> str:
         """What tells these files from those of another time: how many, and their size."""

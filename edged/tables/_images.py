@@ -99,15 +99,15 @@ class Images:
         places[1::2] = at - address(memory) - offsets[:-1]
         return KeyImages(memory, places, self._agree, self._stride)
 
-    def decode(self, records: Int64s) -> Batch:
-        """The rows of the records at these addresses, valid until the next call."""
+    def decode(self, records: Int64s, name: str = "column") -> Batch:
+        """The rows of the records at these addresses, valid until the next call with `name`."""
         if records.size == 0:
             return empty_batch(self.schema)
         at = self._scratch.get("at", records.size, np.int64)
         np.add(records, images.HEADER, out=at)
         columns: list[Column | None] = [None] * len(self._order)
         for i in self._order:
-            columns[i] = self._decode(self.schema.fields[i], f"column {i}", at)
+            columns[i] = self._decode(self.schema.fields[i], f"{name} {i}", at)
         return Batch(self.schema, records.size, tuple(c for c in columns if c is not None))
 
     def _decode(self, field: Field, name: str, at: Int64s) -> Column:

@@ -8,6 +8,7 @@ size, the CRC-32 of all of it, and the fields of `RunFacts`.  A file never chang
 from __future__ import annotations
 
 import zlib
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -50,7 +51,7 @@ class RunFacts:
         return {**asdict(self), "bytes": self.file_bytes}
 
     @classmethod
-    def from_json(cls, row: dict[str, Any]) -> RunFacts:
+    def from_json(cls, row: Mapping[str, Any]) -> RunFacts:
         """The opposite of `to_json`."""
         return cls(**{name: row[name] for name in cls.__dataclass_fields__})
 
@@ -92,6 +93,28 @@ def from_records(records: Bytes, rows: int, heaviest: int) -> SortedRun:
     directory[-1] = records.nbytes >> 3
     sort.make_directory(address(records), directory)
     return SortedRun(RunFacts(rows, records.nbytes, bits, heaviest), records, directory)
+
+
+def write_run(run: SortedRun, disk: Disk, directory: str, name: str) -> SortedRun:
+    """A run in memory as one in a file, which is not durable yet.
+
+    Raises OSError where it cannot be written; the file is gone then.
+    """
+    facts, path, crc = run.facts, f"{directory}/{name}", 0
+    file = disk.open(path, create=True)
+    try:
+        file.truncate(0)
+        content = [run.records[: facts.record_bytes], run.directory.view(np.uint8)]
+        file.pwritev(content, 0)
+    except OSError:
+        disk.unlink(path)
+        raise
+    finally:
+        file.close()
+    for part in content:
+        crc = zlib.crc32(part.data, crc)
+    named = RunFacts(facts.rows, facts.record_bytes, facts.bits, facts.heaviest, name, crc)
+    return open_run(disk, directory, named, check=False)
 
 
 def open_run(disk: Disk, directory: str, facts: RunFacts, check: bool) -> SortedRun:

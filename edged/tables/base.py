@@ -21,9 +21,9 @@ A member is one file that registers itself.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -173,6 +173,43 @@ class TableState(ABC):
     @abstractmethod
     def close(self) -> None:
         """Release files and memory; files stay."""
+
+
+class LoadingState(TableState):
+    """A state that takes changes as a run in a file at once, for a population past the log.
+
+    load_run ─► loading, loaded ─► end_load, and in a replay reload ─► loaded ─► end_load
+
+    Until `end_load` the runs are no part of the state.  They have no part in `sync`: the caller
+    makes the files that `loading` names durable.  `keep` deletes them where no saved state, the
+    record's among them, names them.
+    """
+
+    @abstractmethod
+    def load_run(self, rows: Batch, weights: Weights, whole: bool) -> None:
+        """Write these changes into a file.  Where `loaded` is to give the `whole`, those that
+        nothing finds, since their key has a null, go into a file apart, which `end_load` leaves
+        out.
+
+        Raises OverflowError as `apply`, and OSError where there is no room; nothing is changed
+        then.
+        """
+
+    @abstractmethod
+    def loading(self) -> list[dict[str, Any]]:
+        """The files written, as the entries of `files` in `save`."""
+
+    @abstractmethod
+    def reload(self, named: Sequence[Mapping[str, Any]]) -> None:
+        """Read the files that `loading` has returned.  Raises StoreCorrupt as `load`."""
+
+    @abstractmethod
+    def loaded(self) -> tuple[Batch, Weights]:
+        """The changes in these files, in their order; valid until the next call."""
+
+    @abstractmethod
+    def end_load(self) -> None:
+        """Make them a part of the state."""
 
 
 TABLES: Registry[type[TableState]] = Registry("edged.tables", "edged.tables", "table state")

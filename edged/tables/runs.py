@@ -9,9 +9,10 @@ room for are dropped by the operating system without a write.  docs/tables.md de
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -27,12 +28,12 @@ from edged.platform.disk import DISK_FULL, let_go, mapped_bytes
 from edged.tables._find import find
 from edged.tables._images import Images
 from edged.tables._merge import RunMerge, number_of, sorted_run
-from edged.tables._run import SUFFIX, RunFacts, SortedRun, from_records, open_run
+from edged.tables._run import SUFFIX, RunFacts, SortedRun, from_records, open_run, write_run
 from edged.tables.base import (
+    LoadingState,
     Matches,
     TableContext,
     TableScratch,
-    TableState,
     Weights,
     table_state,
 )
@@ -49,11 +50,14 @@ SORT_BYTES = 48
 """Bytes of a row that a slice sorts, beside its record: hashes and places, twice, with room to
 grow."""
 
+WEIGHT_AT = 3
+"""Place of the weight in a record, in words of 4 bytes (`kernels.cpu.tables.images`)."""
+
 Int64s = npt.NDArray[np.int64]
 
 
 @table_state("runs")
-class Runs(TableState):
+class Runs(LoadingState):
     """The member; see the module."""
 
     def __init__(self, schema: Schema, key: tuple[str, ...], context: TableContext) -> None:
@@ -63,6 +67,9 @@ class Runs(TableState):
         self._images = Images(schema, key, self._shared.images)
         self._runs: list[SortedRun] = []
         """Files first, then runs in memory; the oldest first."""
+        self._loading: list[SortedRun] = []
+        self._apart: list[SortedRun] = []
+        """Of rows being loaded those whose key has a null."""
         self._merge: RunMerge | None = None
         self._ended = False
         self._mapped_before = mapped_bytes()
@@ -80,16 +87,95 @@ class Runs(TableState):
         """
         if rows.rows == 0:
             return
+        run = self._sorted(rows, weights)
+        if 2 * run.facts.record_bytes >= self.context.memory_bytes:
+            made = self._written(run)
+            assert made is not None
+            self._unsynced.add(made.facts.name)
+            self._add_files([made])
+        elif run.facts.rows:
+            self._runs.append(run)
+
+    def _add_files(self, made: list[SortedRun]) -> None:
+        at = len(self._runs) - self._in_memory()
+        self._runs[at:at] = made
+
+    def _sorted(self, rows: Batch, weights: Weights) -> SortedRun:
+        """Changes as a run in memory that the state can take."""
         self._shared.trim()
         self._make_room()
         rows, weights = with_keys(rows, weights, self.key, self._scratch)
-        hashes = hash_columns(rows, self.key, self._scratch, workers=self.context.workers)
-        records = self._images.encode(rows, hashes, np.ascontiguousarray(weights, np.int32))
-        run = sorted_run(records, hashes, self._scratch)
+        run = self._run_of(rows, weights)
         self._refuse_overflow(run)
         self._counts["applied_rows"] += rows.rows
-        if run.facts.rows:
-            self._runs.append(run)
+        return run
+
+    def _run_of(self, rows: Batch, weights: Weights) -> SortedRun:
+        hashes = hash_columns(rows, self.key, self._scratch, workers=self.context.workers)
+        records = self._images.encode(rows, hashes, np.ascontiguousarray(weights, np.int32))
+        return sorted_run(records, hashes, self._scratch)
+
+    def load_run(self, rows: Batch, weights: Weights, whole: bool) -> None:
+        """See `LoadingState.load_run`."""
+        if rows.rows == 0:
+            return
+        run, rest = self._sorted(rows, weights), None
+        valid = all_valid(rows, self.key, self._scratch) if whole else None
+        if valid is not None and not valid.all():
+            at = np.flatnonzero(valid == 0)
+            rest = self._run_of(take(rows, at, self._scratch, "null"), weights[at])
+        made = [self._written(each) for each in (run, rest)]
+        self._loading += [each for each in made[:1] if each is not None]
+        self._apart += [each for each in made[1:] if each is not None]
+
+    def _written(self, run: SortedRun | None) -> SortedRun | None:
+        if run is None or not run.facts.rows:
+            return None
+        disk, directory = self.context.disk, self.context.directory
+        made = write_run(run, disk, directory, self._new_name())
+        self._counts["written_bytes"] += made.facts.file_bytes
+        return made
+
+    def loading(self) -> list[dict[str, Any]]:
+        """See `LoadingState.loading`."""
+        runs = [(run, False) for run in self._loading] + [(run, True) for run in self._apart]
+        return [{**run.facts.to_json(), "apart": apart} for run, apart in runs]
+
+    def reload(self, named: Sequence[Mapping[str, Any]]) -> None:
+        """See `LoadingState.reload`."""
+        disk, directory = self.context.disk, self.context.directory
+        self._loading, self._apart = (
+            [
+                open_run(disk, directory, RunFacts.from_json(row), check=True)
+                for row in named
+                if row["apart"] is apart
+            ]
+            for apart in (False, True)
+        )
+        self._counts["applied_rows"] += sum(run.facts.rows for run in self._loading)
+
+    def loaded(self) -> tuple[Batch, Weights]:
+        """See `LoadingState.loaded`."""
+        runs = [*self._loading, *self._apart]
+        total = sum(run.facts.rows for run in runs)
+        hashes = self._scratch.get("load hashes", total, np.uint64)
+        records = self._scratch.get("load records", total, np.int64)
+        weights, at = np.empty(total, np.int32), 0
+        for run in runs:
+            part, base = slice(at, at + run.facts.rows), address(run.records)
+            sort.collect(base, 0, hashes[part], records[part])
+            weights[part] = run.records.view(np.int32)[((records[part] - base) >> 2) + WEIGHT_AT]
+            at += run.facts.rows
+        return self._images.decode(records, "load"), weights
+
+    def end_load(self) -> None:
+        """See `LoadingState.end_load`."""
+        self._add_files(self._loading)
+        self._loading, self._apart = [], []
+
+    def _new_name(self) -> str:
+        self._next += 1
+        return f"{self._next - 1:016d}{SUFFIX}"
 
     def _make_room(self) -> None:
         """Write runs in memory where they have reached the limit; keep the runs within theirs."""
@@ -111,12 +197,13 @@ class Runs(TableState):
 
         Where only a part of them would, all runs are merged: a later merge adds any of them.
         """
-        gross = run.facts.heaviest + sum(other.facts.heaviest for other in self._runs)
+        others = [*self._runs, *self._loading]
+        gross = run.facts.heaviest + sum(other.facts.heaviest for other in others)
         if gross <= sort.SUM_MAX:
             return
         first = address(run.records)
         largest = np.zeros(2, np.int64)
-        probes.heaviest(self._places(), first, first + run.facts.record_bytes, largest)
+        probes.heaviest(_places(others), first, first + run.facts.record_bytes, largest)
         if largest[0] > sort.SUM_MAX:
             raise OverflowError("the weight of a row leaves int32")
         if largest[1] > sort.SUM_MAX:
@@ -132,7 +219,7 @@ class Runs(TableState):
         valid = all_valid(keys, keys.schema.names, self._scratch)
         valid = np.empty(0, np.uint8) if valid is None else valid
         images = self._images.encode_keys(keys)
-        workers, places = self.context.workers, self._places()
+        workers, places = self.context.workers, _places(self._runs)
         count = workers.count if keys.rows >= PARALLEL_ROWS // 8 else 1
         edges = [keys.rows * i // count for i in range(count + 1)]
         parts = workers.run([
@@ -153,9 +240,6 @@ class Runs(TableState):
         if files and mapped_bytes() - self._mapped_before > self.context.memory_bytes:
             for run in files:
                 let_go(run.records)
-
-    def _places(self) -> Int64s:
-        return np.array([run.place() for run in self._runs], np.int64).reshape(-1, 3)
 
     def _pay(self, keys: int) -> None:
         self._counts["probed_keys"] += keys
@@ -216,8 +300,7 @@ class Runs(TableState):
             if not must and free < size + size // 8 + ROOM_BYTES:
                 self._counts["merges_without_room"] += 1
                 return None
-            name = f"{self._next:016d}{SUFFIX}"
-            self._next += 1
+            name = self._new_name()
         self._merge = RunMerge(
             inputs, self._scratch, self.context.disk, self.context.directory, name
         )
@@ -228,8 +311,10 @@ class Runs(TableState):
         if made is None:
             return
         self._merge = None
-        first = self._runs.index(merge.inputs[0])
-        self._runs[first : first + len(merge.inputs)] = [made] if made.facts.rows else []
+        first = self._runs.index(merge.inputs[0])  # loaded runs may lie between the inputs
+        gone = set(map(id, merge.inputs))
+        behind = [run for run in self._runs[first:] if id(run) not in gone]
+        self._runs[first:] = [*([made] if made.facts.rows else []), *behind]
         self._counts["merges"] += 1
         self._counts["merged_rows"] += merge.rows
         if merge.name:
@@ -305,7 +390,7 @@ class Runs(TableState):
 
     def keep(self, states: Collection[State]) -> None:
         """See `TableState.keep`."""
-        kept = {run.facts.name for run in self._runs}
+        kept = {run.facts.name for run in (*self._runs, *self._loading, *self._apart)}
         for state in states:
             kept |= {row["name"] for row in json.loads(state["files"].tobytes())}
         if self._merge is not None:
@@ -338,6 +423,10 @@ class Runs(TableState):
         """See `TableState.close`."""
         self._give_up()
         self._runs = []
+
+
+def _places(runs: Sequence[SortedRun]) -> Int64s:
+    return np.array([run.place() for run in runs], np.int64).reshape(-1, 3)
 
 
 def with_keys(

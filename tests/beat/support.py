@@ -191,7 +191,7 @@ class Live:
         self.beats += 1
         facts = self.job.decide(self.clock.now, self.clock.wall, rows_max, race)
         facts.flush = Flush.ALL if race and flush else Flush.NO
-        logged = buffers({self.plan.name: logged_inputs(self.job)})
+        logged = buffers({self.plan.name: logged_inputs(self.job, facts)})
         if self.plan.promises.durability != "exactly_once":
             logged = []
         context = BeatContext(self.beats, self.clock.wall, self.workers)
@@ -199,12 +199,17 @@ class Live:
         for s in self.job.streams.values():
             s.staging.mark_logged()
         if self.store:
-            encoded = BeatFacts(self.clock.wall, {self.plan.name: facts}).encode()
+            whole = BeatFacts(self.clock.wall, {self.plan.name: facts})
+            self.before_commit(whole)
+            encoded = whole.encode()
             sync = self.plan.promises.durability != "none"
             self.store.commit(BeatRecord(self.beats, encoded, logged, pages), sync)
         self.pages.append(pages)
         self.facts.append(facts)
         return facts
+
+    def before_commit(self, facts):
+        """What is done before a beat's record is written."""
 
     def drain(self, ends=True):
         """Say end of stream for every producer, beat until all is taken, and flush."""

@@ -247,7 +247,7 @@ def test_a_job_of_results_beside_one_of_exactly_once_is_replayed_with_it(tmp_pat
             }
             for f in facts.values():
                 f.flush = Flush(race)
-            logged = buffers({x.plan.name: logged_inputs(x.job) for x in jobs})
+            logged = buffers({x.plan.name: logged_inputs(x.job, facts[x.plan.name]) for x in jobs})
             beat = BeatContext(n, T0, a.workers)
             pages = [p for x in jobs for p in x.job.step(beat, facts[x.plan.name])]
             for x in jobs:

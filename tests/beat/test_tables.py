@@ -80,6 +80,10 @@ class Tables(Live):
             "device", 7, "/nonexistent", self.workers, tables=tables, disk=self.disk
         )
 
+    def before_commit(self, facts):
+        self.files.follow([self.job])
+        self.files.loaded(self.beats, facts)()
+
     def snapshot(self):
         """A snapshot, with its files durable before it, and others deleted after it."""
         self.files.follow([self.job])

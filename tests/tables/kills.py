@@ -1,8 +1,9 @@
 """Kills and power cuts of a table state: `python -m tests.tables.kills [--kills N] [--seed N]`.
 
-A child applies beats that follow from the seed, probes, merges in slices, and makes a snapshot
-every few beats.  It is killed with SIGKILL at random moments.  After each kill the last snapshot
-is loaded: it must have exactly the rows of its beats, and its successor goes on from there.
+A child applies beats that follow from the seed or loads them as a population, probes, merges in
+slices, and makes a snapshot every few beats.  It is killed with SIGKILL at random moments.  After
+each kill the last snapshot is loaded: it must have exactly the rows of its beats, and its successor
+goes on from there.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import numpy as np
 
 from edged.bench.tables_data import members
 from edged.platform.disk import SystemDisk
-from edged.tables.base import TABLES, TableContext
+from edged.tables.base import TABLES, LoadingState, TableContext
 from tests.naive.tables import Twin
 from tests.store.simdisk import PowerCut, SimDisk
 from tests.tables import support
@@ -47,9 +48,25 @@ def opened(member, folder, disk, saved=None):
     return state
 
 
+def loaded(state, rows, weights):
+    """A beat of a population: the run's file is durable before it counts."""
+    state.load_run(rows, weights, whole=False)
+    disk, directory = state.context.disk, state.context.directory
+    for named in state.loading():
+        file = disk.open(f"{directory}/{named['name']}")
+        file.sync()
+        file.close()
+    disk.sync_directory(directory)
+    state.end_load()
+
+
 def one_beat(state, seed, beat):
-    """Changes, a probe and a slice of a merge."""
-    state.apply(*changes(seed, beat))
+    """Changes, of which some are loaded as in a population, a probe and a slice of a merge."""
+    rows, weights = changes(seed, beat)
+    if isinstance(state, LoadingState) and beat % 3 == 0:
+        loaded(state, rows, weights)
+    else:
+        state.apply(rows, weights)
     for _ in range(6):
         state.probe(PROBED)
     state.work(500)
