@@ -239,11 +239,11 @@ def _stream(s: StreamRuntime, counted: dict[str, Any], parts: Parts) -> dict[str
 
 
 def _population(job: JobRuntime, name: str, sources: Sequence[Source]) -> dict[str, Any]:
-    """Of a table, whether its first rows are there, and until then how many there are to be and
-    which part is read, where its source knows; of a stream that waits for tables, which."""
+    """Of a table, whether its first rows are there, how many its source has and which part of them
+    is read, where the source knows; of a stream that waits for tables, which."""
     s, tables = job.streams[name], job.table_waits.waits_for(name, job.streams)
     found: dict[str, Any] = {} if s.plan.table is None else {"populated": s.populated}
-    if found and not s.populated:
+    if found:
         feeding = (x for x in sources if (job.plan.name, name) in x.feeds)
         if (source := next(feeding, None)) is not None:
             found["rows_expected"] = source.rows_total(name)

@@ -135,12 +135,12 @@ JOBS = table(
     ),
     gauge(
         "edged_table_expected_rows",
-        "Rows of a table that is being populated, where its source knows.",
+        "Rows that a table's source has, where it knows.",
         *_STREAM,
     ),
     gauge(
         "edged_table_read_ratio",
-        "Part of its input that a table that is being populated has read, where its source knows.",
+        "Part of a table's input that is read, where its source knows.",
         *_STREAM,
     ),
     gauge("edged_stream_producers", "Producers that a stream has had.", *_STREAM),

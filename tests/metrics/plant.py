@@ -16,6 +16,7 @@ from types import SimpleNamespace
 
 import httpx
 import pyarrow as pa
+import pyarrow.parquet
 
 from edged.client import Producer
 from edged.control.door import ask
@@ -62,8 +63,11 @@ def generated(seed):
     return {"source": source, "columns": _COLUMNS, "time": "time", "silent_after": "1min"}
 
 
-def document(port):
+def document(port, directory):
     """A job with something of every kind that there are metrics of."""
+    keys = directory / "keys.parquet"
+    if not keys.exists():
+        pyarrow.parquet.write_table(pa.table({"key": pa.array(range(9), pa.int64())}), keys)
     tcp = {"type": "tcp", "listen": f"127.0.0.1:{port}"}
     return {
         "name": "watched",
@@ -72,7 +76,11 @@ def document(port):
             "left": generated(0), "right": generated(1),
             "sent": {"source": tcp, "columns": _COLUMNS, "time": "time", "idle_after": "1s"},
         },
+        "tables": {
+            "keys": {"source": {"type": "file", "path": str(keys)}, "columns": {"key": "int64"}}
+        },
         "operators": {
+            "known": {"type": "enrich", "input": "left", "table": "keys", "on": ["key"]},
             "joined": {"type": "interval_join", "left": "left", "right": "right", "on": ["key"],
                        "before": "1s", "after": "1s"},
             "counted": {"type": "window", "input": "sent", "keys": ["key"], "size": "10s",
@@ -81,6 +89,7 @@ def document(port):
         "sinks": {
             "pairs": {"type": "pages", "input": "joined", "page": "16KiB"},
             "counts": {"type": "pages", "input": "counted", "page": "16KiB"},
+            "known_rows": {"type": "pages", "input": "known", "page": "16KiB"},
             "copies": {"type": "pages", "input": "sent", "page": "64KiB"},
             "next": {"type": "edge", "input": "sent", "to": ["127.0.0.1:9"], "high": "1GiB"},
         },
@@ -161,7 +170,7 @@ class Plant:
     def _start(self):
         self.collect()
         job = self.path / "job.json"
-        job.write_text(json.dumps(document(self.producers)))
+        job.write_text(json.dumps(document(self.producers, self.path)))
         config = self.path / "edged.toml"
         config.write_text(
             f'[run]\ndoor = "{self.door}"\n[store]\ndirectory = "{self.store}"\n'

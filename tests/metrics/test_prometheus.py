@@ -356,7 +356,9 @@ class TestAlerts:
 
     def test_a_desired_state_that_the_device_refuses(self, plant, fires):
         wanted = plant.path / "desired.json"
-        wanted.write_text(json.dumps({"jobs": [document(plant.producers)]}))  # a file's already
+        wanted.write_text(
+            json.dumps({"jobs": [document(plant.producers, plant.path)]})
+        )  # a file's already
         run(sys.executable, "-m", "edged", "central", "desired", "turbine-7", str(wanted),
             "--landing", str(plant.landing))  # fmt: skip
         fires("EdgedDesiredStateRefused", device="turbine-7")
