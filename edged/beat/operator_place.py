@@ -29,4 +29,6 @@ def operator_place(
         context.workers,
         plan.promises.memory_bytes // TABLES_SHARE // max(1, tables),
         scratch,
+        context.pricing,
+        plan.promises.latency_us // 2 // max(1, tables),
     )

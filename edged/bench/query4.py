@@ -56,7 +56,7 @@ LATER_BEATS, LATER_PROBES = 400, 2_000
 YEARS = 4096
 """A group is customer * YEARS + year."""
 STEP_ROWS = 1 << 20
-PENDING_ROWS = 300_000
+PENDING_ROWS = 100_000
 """Results that wait to be summed."""
 
 Int64s = npt.NDArray[np.int64]
@@ -105,9 +105,11 @@ class Costs:
 class ChangeJoin:
     """An inner join of two states over changes of both."""
 
-    def __init__(self, states: Sequence[TableState], keys: tuple[str, str], costs: Costs) -> None:
+    def __init__(
+        self, states: Sequence[TableState], keys: tuple[str, str], costs: Costs, scratch: Scratch
+    ) -> None:
         self.states, self._keys, self._costs = list(states), keys, costs
-        self._scratch = Scratch()
+        self._scratch = scratch
 
     def change(self, side: int, rows: Batch, weights: Weights) -> tuple[Matches, Batch, Weights]:
         """Apply changes of one side.  Returns what they met on the other, the changed rows beside
@@ -178,6 +180,7 @@ class Query4:
         self._workers = Workers(arm.workers)
         self._share = arm.memory_bytes // (4 * len(CHANNELS))
         first, second = (TableScratch(arm.memory_bytes // 4) for _ in range(2))
+        taken = (Scratch(), Scratch())
         # what the first joins find is the second ones' input: their scratch is apart
         self.by_customer = {
             name: ChangeJoin(
@@ -187,6 +190,7 @@ class Query4:
                 ),
                 (CUSTOMER[0], "customer"),
                 costs,
+                taken[0],
             )
             for name in CHANNELS
         }
@@ -198,6 +202,7 @@ class Query4:
                 ),
                 ("date", "date"),
                 costs,
+                taken[1],
             )
             for name in CHANNELS
         }

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from edged.joins.base import WindowJoin
     from edged.placement.placement import KernelProfile
     from edged.placement.profile import EnergyCalibration
+    from edged.tables.costs import MergePricing
     from governors.meters.settings import MeterSettings
 
 NONE = "none"
@@ -36,7 +37,7 @@ NONE = "none"
     "directory",
     required=True,
     type=click.Path(file_okay=False, path_type=Path),
-    help="The daemon's store, which gets placement.json and energy.json.",
+    help="The daemon's store, which gets placement.json, energy.json and tables.json.",
 )
 @click.option("--workers", type=click.IntRange(1, 64), help="Kernel threads; default: the cores.")
 @click.option("--kernel", "names", multiple=True, help="Only these kernels; default: all.")
@@ -65,6 +66,8 @@ def command(
     where clocks may be set, also its time and power at each clock of the CPU, or of the GPU that it
     runs on (--minutes for all kernels together), for the governor.
 
+    Tables that change get the two constants by which their files are merged.
+
     Clocks are restored afterwards, also after a failure.  Power comes from a meter of the whole
     input, else from the model; the output says which.  Without watts, kernels are compared by CPU
     time, and a GPU is used only where a latency promise needs it.  On a simulated board, times and
@@ -72,6 +75,7 @@ def command(
     """
     from rich.console import Console
 
+    from edged.calibration import table_costs
     from edged.calibration.join_kernels import offered, runnable, with_calibration
     from edged.calibration.operating_points import CalibrationLimits
     from edged.daemon.compilation import compile_kernels
@@ -101,7 +105,9 @@ def command(
     profile = _with_board(profile, [m.name for m in members], chosen)
     if energy is not None:
         profile = with_calibration(profile, energy)
-    _write_results(profile, energy, directory, plot, as_json)
+    with console.status("measuring tables"):
+        costs = table_costs.measure()
+    _write_results(profile, energy, costs, directory, plot, as_json)
 
 
 def _request(
@@ -125,14 +131,15 @@ def _meters(path: Path | None) -> MeterSettings:
 
 
 def _write_results(
-    profile: KernelProfile, energy: EnergyCalibration | None, directory: Path, plot: Path | None,
-    as_json: bool,
+    profile: KernelProfile, energy: EnergyCalibration | None, costs: MergePricing,
+    directory: Path, plot: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Write, draw and print the result."""
     from edged.placement.placement import outline
     from edged.placement.profile import save_energy, save_profile
+    from edged.tables import costs as tables
 
-    kept = [save_profile(profile, directory)]
+    kept = [save_profile(profile, directory), tables.save_costs(costs, directory)]
     if energy is not None:
         kept.append(save_energy(energy, directory))
         if plot is not None:
@@ -140,9 +147,11 @@ def _write_results(
     if as_json:
         document = json.loads(profile.encode())
         document["energy"] = None if energy is None else json.loads(energy.encode())
+        document["tables"] = {"probe_ns": costs.probe_ns, "merge_ns": costs.merge_ns}
         click.echo(json.dumps(document))
         return
-    for line in [*_curve_lines(energy), *outline(profile, 1_000_000)]:
+    lines = [*_curve_lines(energy), *outline(profile, 1_000_000), tables.outline(costs)]
+    for line in lines:
         click.echo(line)
     click.echo(f"kept in {' and '.join(map(str, kept))}")
 

@@ -25,7 +25,8 @@ from edged.errors import ConfigError
               help="Tuples/s of each stream, for --board.")  # fmt: skip
 @click.option("--policy", help="For --board.  [default: the job's own, else hands_off]")
 @click.option("--door", type=click.Path(path_type=Path),
-              help="A running daemon's socket: show the job's actual cost beside it.")  # fmt: skip
+              help="A running daemon's socket: show the job's actual cost beside it, and what its"
+              " tables' merges are due.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="The plan as JSON.")
 def command(
     job: str, directory: Path | None, board: str | None, rate: float, policy: str | None,
@@ -38,13 +39,16 @@ def command(
     """
     from rich.console import Console
 
+    from edged.control.table_debts import debts
     from edged.job.explain import explain, show
     from edged.job.plan import load_job
     from edged.placement.profile import load_profile
+    from edged.tables.costs import MergePricing, load_costs, outline
 
     plan = load_job(job)
     profile = None if directory is None else load_profile(directory)
-    if door is not None and board is None:
+    tables = any(stream.table is not None for stream in plan.streams.values())
+    if door is not None and board is None and not tables:
         raise ConfigError("--door: needs --board: measured figures stand beside its prediction")
     energy = None
     if board is not None:
@@ -60,6 +64,10 @@ def command(
         return
     console = Console(highlight=False)
     show(plan, console, profile, Path.cwd())
+    if tables:
+        costs = MergePricing() if directory is None else load_costs(directory)
+        for line in [outline(costs), *([] if door is None else debts(door, plan.name))]:
+            console.print(line, markup=False, soft_wrap=True)
     if energy is not None and energy["predicted"] is not None:
         console.print()
         for line in predict.lines(energy["predicted"], energy["measured"]):

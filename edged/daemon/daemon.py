@@ -52,6 +52,7 @@ from edged.plugin.installed import failures
 from edged.sinks.base import SinkContext
 from edged.sources.base import Source
 from edged.store import Store
+from edged.tables.costs import load_costs
 from edged.uplink import Uplink
 from edged.uplink.link_config import LinkConfig
 from edged.uplink.upload_coalescer import UploadCoalescer
@@ -224,7 +225,10 @@ def _build(
     context = SinkContext(
         settings.device, store.device_epoch, sinks, workers, str(settings.files), tables,
         in_flight=in_flight, run_epoch=store.session[1], wake=event_loop.wake,
+        pricing=load_costs(settings.directory),
     )  # fmt: skip
+    if energy is not None:
+        energy.merging = context.pricing
     service.starting("recovery")
     recovered = recover_jobs(store, context=context, clock=clock, await_room=space.wait)
     _write_shelves(store, recovered, space)

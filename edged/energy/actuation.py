@@ -27,6 +27,8 @@ class Windows(Protocol):
     """Pages that wait for an upload window (`edged.uplink.upload_coalescer.UploadCoalescer`)."""
 
     offered_bytes: int
+    passed_us: int
+    """When pages were last given to the uplink, monotonic; 0: never."""
 
     @property
     def within_us(self) -> int:

@@ -34,7 +34,7 @@ class ObservationBuilder:
         return Observation(
             now_us, self.work(forecast, now_us, held), forecast.deadline_us - forecast.commit_us,
             watch.joules(now_us), watch.provenance, limits.dials, watch.others_cores,
-            self._battery_now(now_us), _time_of_day_us(), limits.write_us, limits.write_j,
+            self.battery(now_us), _time_of_day_us(), limits.write_us, limits.write_j,
         )  # fmt: skip
 
     def work(self, forecast: Forecast, now_us: int, held: Windows | None) -> Work:
@@ -55,7 +55,8 @@ class ObservationBuilder:
             "upload_bytes_per_s": held.offered_bytes / seconds,
         }
 
-    def _battery_now(self, now_us: int) -> Battery | None:
+    def battery(self, now_us: int) -> Battery | None:
+        """The board's batteries together; None where none says its charge."""
         at, known = self._battery
         if now_us - at < BATTERY_US:
             return known

@@ -26,6 +26,7 @@ from edged.energy.accounts import Accounts
 from edged.energy.actuation import Actuation, Windows
 from edged.energy.board import BoardSite
 from edged.energy.limits import OwnedLimits
+from edged.energy.merge_prices import MergePrices
 from edged.energy.metering import Metering
 from edged.energy.observation import ObservationBuilder
 from edged.energy.policies import (
@@ -43,6 +44,7 @@ from edged.energy.settings import EnergySettings
 from edged.energy.tariffs import board_tariff, prices
 from edged.errors import ConfigError
 from edged.platform.clock import Clock
+from edged.tables.costs import MergePricing
 from governors.base import HANDS_OFF, Done, Forecast, Steer
 from governors.errors import GovernorError
 from governors.health import HealthReader
@@ -87,6 +89,9 @@ class EnergyGovernor:
         """Temperatures, throttling and GPU load; read only when a status is asked for."""
         self._builder = ObservationBuilder(site, self.watch, self.limits, self.accounts)
         self._forecast = Forecast(0, 0, 0, 1, 0)
+        self._merge_prices = MergePrices(tariff, self.limits.clock_hz)
+        self.merging = MergePricing()
+        """The price of energy for the merges of tables, set before each race."""
         self._prices = prices(site, tariff, self.policies.running, self._placed)
         self._publish = publish
         self._uplink_pid: Callable[[], int | None] = lambda: None
@@ -223,6 +228,8 @@ class EnergyGovernor:
         self._forecast = forecast
         try:
             self._retry(forecast.at_us)
+            held = self.acting.held
+            self._merge_prices.set(self.merging, self._builder.battery, held, forecast.at_us)
             if self._light:
                 self.accounts.count_begun(forecast.at_us)
                 return self._steer

@@ -34,6 +34,7 @@ from edged.operators._row_codes import firsts, lasts, project, row_codes, sums
 from edged.operators.base import OperatorPlace
 from edged.platform.disk import DISK_FULL
 from edged.tables.base import TABLES, LoadingState, Matches, TableContext, TableState, Weights
+from edged.tables.costs import MergePricing
 
 MEMBER = "runs"
 """The table state that operators use."""
@@ -62,6 +63,7 @@ class TableSide:
         """`kept` holds the columns `on` and those of the table's key.  `emits`: the operator gives
         out rows of changes, so that `decode` returns them where they are loaded, too."""
         self._emits = emits
+        self._pricing, self._merging_us = MergePricing(), 0
         self._loads = False
         self._named: Mapping[str, Any] | None = None
         self.made: dict[str, Any] = {}
@@ -77,6 +79,7 @@ class TableSide:
     def place(self, place: OperatorPlace, directory: str) -> None:
         """Open the states in `directory`."""
         TABLES.load()
+        self._pricing, self._merging_us = place.pricing, place.merging_us
         self._rows = self._open(self.on, place, f"{directory}/rows")
         key = self._terms.key
         if two_states(self._terms, self.on):
@@ -156,9 +159,12 @@ class TableSide:
         return changes
 
     def work(self, rows: int) -> None:
-        """Merge a while, after a beat of `rows` rows."""
+        """Merge a while, after a beat of `rows` rows; longer where energy is cheap, and never
+        beyond its share of half the tolerance."""
+        most = int(self._merging_us * 1_000 / self._pricing.merge_ns)
+        usual = MERGE_ROWS_MIN + MERGE_ROWS_PER_CHANGE * rows
         for state in self.states.values():
-            state.work(MERGE_ROWS_MIN + MERGE_ROWS_PER_CHANGE * rows)
+            state.work(most if self._pricing.cheap else min(most, usual))
 
     def save(self) -> State:
         """The states and the count of refused changes."""
@@ -199,12 +205,15 @@ class TableSide:
     def counters(self) -> dict[str, int | float | str]:
         """The counters of the rows' state, and what was refused."""
         found: dict[str, int | float | str] = {**self.rows.counters(), "refused": self.refused}
+        joules = self._pricing.joules(float(found.get("debt_ns", 0)))
+        if joules is not None:
+            found["debt_j"] = joules
         return {**found, "refused_at": self.refused_at} if self.refused_at else found
 
     def _open(self, key: tuple[str, ...], place: OperatorPlace, directory: str) -> TableState:
         context = TableContext(
             place.disk, directory, place.workers, place.memory_bytes, self._terms.compact,
-            scratch=place.scratch,
+            scratch=place.scratch, pricing=place.pricing,
         )  # fmt: skip
         state = TABLES[MEMBER](self.kept, key, context)
         for above in [str(path) for path in PurePath(directory).parents[:LEVELS]]:

@@ -18,7 +18,7 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -31,6 +31,7 @@ from edged.data.workers import Workers
 from edged.errors import JobError
 from edged.platform.disk import Disk
 from edged.tables.base import TableScratch
+from edged.tables.costs import MergePricing
 from governors.registry import Registry
 
 InstanceOf = Callable[[npt.NDArray[np.uint64]], npt.NDArray[np.int64]]
@@ -49,6 +50,10 @@ class OperatorPlace:
     """Most memory of each of its table states."""
     scratch: TableScratch | None = None
     """Scratch memory that all table states of the job share."""
+    pricing: MergePricing = field(default_factory=MergePricing)
+    """What their probes and merges cost."""
+    merging_us: int = 1_000_000
+    """Longest time that a beat may spend merging one of them."""
 
 
 class Operator(ABC):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, TypeVar
@@ -16,6 +16,7 @@ from edged.links.in_flight import InFlight
 from edged.links.target import LinkTarget
 from edged.pages.sealed import PageKey, SealedPage
 from edged.platform.disk import Disk
+from edged.tables.costs import MergePricing
 from governors.registry import Registry
 
 
@@ -61,6 +62,8 @@ class SinkContext:
     """As `epoch`, of this run of the daemon."""
     wake: Callable[[], None] = lambda: None
     """Wakes the heart; any thread."""
+    pricing: MergePricing = field(default_factory=MergePricing)
+    """What probes and merges of tables cost."""
 
 
 class Sink(ABC):

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -34,6 +34,7 @@ from edged.data.schema import Schema
 from edged.data.scratch import Scratch
 from edged.data.workers import Workers
 from edged.platform.disk import Disk
+from edged.tables.costs import MergePricing
 from governors.registry import Registry
 
 Weights = npt.NDArray[np.int32]
@@ -85,6 +86,8 @@ class TableContext:
     """Runs of about one size that `always` merges."""
     scratch: TableScratch | None = None
     """Scratch memory that the state shares with others; None: it has its own."""
+    pricing: MergePricing = field(default_factory=MergePricing)
+    """What probes and merges cost here and now."""
 
 
 @dataclass(frozen=True, slots=True)

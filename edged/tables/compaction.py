@@ -4,7 +4,8 @@ A suffix of the runs, oldest first, is merged into one.  `auto` rents until it h
 buying (ski rental): each probed key pays PROBE_NS for every run behind another one, and once that
 has reached the price of merging a suffix, MERGE_NS a row, the suffix is merged.  A longer suffix
 for which EXTEND of its price has been paid goes with it, so that its rows are not merged once more
-soon after.  Nothing merges while nothing probes.  docs/tables.md has the bound.
+soon after.  Nothing merges while nothing probes.  docs/tables.md has the bound.  The constants, and
+the price of energy by which both are multiplied, are in `edged.tables.costs`.
 """
 
 from __future__ import annotations
@@ -13,11 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from edged.tables.base import ALWAYS, AUTO, NEVER, SEED
+from edged.tables.costs import MERGE_NS, PROBE_NS
 
-PROBE_NS = 150.0
-"""Time that a probed key takes for each run more that has a row of it."""
-MERGE_NS = 100.0
-"""Time that a row takes in a merge."""
 EXTEND = 0.7
 """Part of its price for which a longer suffix is merged with one that has been paid."""
 RUNS_MAX = 96

@@ -64,6 +64,8 @@ class Runs(LoadingState):
         super().__init__(schema, key, context)
         context.disk.mkdir(context.directory)
         self._shared = context.scratch or TableScratch(context.memory_bytes)
+        self._pricing = context.pricing
+        self._pricing.states += 1
         self._images = Images(schema, key, self._shared.images)
         self._runs: list[SortedRun] = []
         """Files first, then runs in memory; the oldest first."""
@@ -95,6 +97,7 @@ class Runs(LoadingState):
             self._add_files([made])
         elif run.facts.rows:
             self._runs.append(run)
+        self._shared.trim()
 
     def _add_files(self, made: list[SortedRun]) -> None:
         at = len(self._runs) - self._in_memory()
@@ -127,6 +130,7 @@ class Runs(LoadingState):
         made = [self._written(each) for each in (run, rest)]
         self._loading += [each for each in made[:1] if each is not None]
         self._apart += [each for each in made[1:] if each is not None]
+        self._shared.trim()
 
     def _written(self, run: SortedRun | None) -> SortedRun | None:
         if run is None or not run.facts.rows:
@@ -243,7 +247,9 @@ class Runs(LoadingState):
 
     def _pay(self, keys: int) -> None:
         self._counts["probed_keys"] += keys
-        for run, debt in zip(self._runs, after_probe(self._debts(), keys), strict=True):
+        price = self._pricing.probe_ns * self._pricing.share
+        debts = after_probe(self._debts(), keys, price)
+        for run, debt in zip(self._runs, debts, strict=True):
             run.paid_ns = debt.paid_ns
 
     def _debts(self) -> list[RunDebt]:
@@ -284,7 +290,8 @@ class Runs(LoadingState):
         """How many of the newest runs are to be merged now."""
         debts = self._debts()
         rule, fanout = self.context.compact, self.context.fanout
-        count = suffix(rule, debts, ended=self._ended, fanout=fanout)
+        price = self._pricing.merge_ns * self._pricing.share
+        count = suffix(rule, debts, ended=self._ended, fanout=fanout, merge_ns=price)
         if 2 * self._held() >= self.context.memory_bytes:
             count = max(count, self._in_memory())
         return count
@@ -423,6 +430,7 @@ class Runs(LoadingState):
         """See `TableState.close`."""
         self._give_up()
         self._runs = []
+        self._pricing.states -= 1
 
 
 def _places(runs: Sequence[SortedRun]) -> Int64s:

@@ -59,6 +59,8 @@ class UploadCoalescer:
         """Readable when the waiting pages are due."""
         self.releases = 0
         self.offered_bytes = 0
+        self.passed_us = 0
+        """When pages were last given to the uplink, monotonic; 0: never."""
         self._uplink, self._clock = uplink, clock
         self._in_flight = InFlight() if in_flight is None else in_flight
         self._bytes_max = None if store_bytes is None else store_bytes // STORE_SHARE
@@ -213,4 +215,6 @@ class UploadCoalescer:
             route = (ref.key.stream, ref.key.partition)
             self._last[route] = max(ref.key.seq, self._last.get(route, 0))
             self.offered_bytes += ref.length
+        if refs:
+            self.passed_us = self._clock.monotonic_us()
         self._uplink.offer(refs)
