@@ -18,13 +18,12 @@ from edged.data.columns import Batch, Column
 from edged.data.schema import FLOAT64, INT64, Field, Schema
 from edged.data.workers import Workers
 from edged.platform.disk import SystemDisk
-from edged.tables.base import NEVER, TABLES, TableContext, TableState
+from edged.tables.base import MEMBER, NEVER, TABLES, TableContext, TableState
 from edged.tables.costs import MergePricing
 
 ROWS, RUNS, ROWS_A_KEY = 1_000_000, 8, 10
 PROBES, ROUNDS = 20_000, 5
 MEMORY_BYTES = 1 << 28
-MEMBER = "runs"
 SCHEMA = Schema.of(
     (Field("key", INT64), Field("id", INT64), Field("value", FLOAT64), Field("more", INT64))
 )

@@ -33,11 +33,17 @@ from edged.data.table_terms import INSERT, OWE, REFUSE, UPSERT, TableTerms
 from edged.operators._row_codes import firsts, lasts, project, row_codes, sums
 from edged.operators.base import OperatorPlace
 from edged.platform.disk import DISK_FULL
-from edged.tables.base import TABLES, LoadingState, Matches, TableContext, TableState, Weights
+from edged.tables.base import (
+    MEMBER,
+    TABLES,
+    LoadingState,
+    Matches,
+    TableContext,
+    TableState,
+    Weights,
+)
 from edged.tables.costs import MergePricing
 
-MEMBER = "runs"
-"""The table state that operators use."""
 LEVELS = 5
 """Directories above a state's own whose entries its opening may have made: side, operator, job,
 `tables`, and the store."""

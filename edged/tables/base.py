@@ -39,6 +39,8 @@ from governors.registry import Registry
 
 Weights = npt.NDArray[np.int32]
 
+MEMBER = "runs"
+"""The member that operators use."""
 AUTO, ALWAYS, NEVER, SEED = COMPACTIONS = ("auto", "always", "never", "seed")
 """When runs are merged: when probes have paid for it, at once, never, or until `probing_ends`."""
 
