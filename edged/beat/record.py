@@ -151,10 +151,10 @@ class BeatFacts:
         jobs = {}
         for name, j in document["jobs"].items():
             streams = {s: _stream_facts(f) for s, f in j["streams"].items()}
-            more = [j.get(key, {}) for key in ("processed", "sealed_early")]
+            processed, early = j.get("processed", {}), j.get("sealed_early", {})
             throttled, loads = j.get("throttled", False), j.get("loads", {})
             flush = Flush(j["flush"])
-            jobs[name] = JobFacts(j["race"], flush, streams, *more, throttled, loads)
+            jobs[name] = JobFacts(j["race"], flush, streams, processed, early, throttled, loads)
         change = document.get("change")
         return cls(document["wall"], jobs, Change(**change) if change else None)
 

@@ -203,7 +203,8 @@ class JobRuntime(PlacedOperators):
             )
             for name, s in self.streams.items()
         }
-        loads = set() if self.waiting() or self.full else self.table_loads.chosen(self.streams, rows_max)
+        busy = self.waiting() or self.full
+        loads = set() if busy else self.table_loads.chosen(self.streams, rows_max)
         staged_chunks |= {name: empty(staged_chunks[name]) for name in held | loads}
         free = self._admissible(staged_chunks)
         self.throttled = job.throttled = self.full and any(free.values())
