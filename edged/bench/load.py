@@ -67,6 +67,8 @@ class Load:
     """Time between two sends in mode `rate`."""
     warm_s: float = 0.0
     """Seconds at half the rate, at the start of mode `rate`."""
+    streams: str = "rs"
+    """The streams that are sent, a letter each."""
 
     def pool(self, stream: str) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]:
         """The keys and values that a stream's rows cycle through."""
@@ -185,9 +187,9 @@ class Generator:
     def __init__(self, load: Load) -> None:
         self.load = load
         self.template = _Template(load.batch)
-        self.pools = {s: load.pool(s) for s in "rs"}
+        self.pools = {s: load.pool(s) for s in load.streams}
         self.connections = {
-            s: [_Connection(load, s, i) for i in range(load.connections)] for s in "rs"
+            s: [_Connection(load, s, i) for i in range(load.connections)] for s in load.streams
         }
         for own in self.connections.values():
             for connection in own:
@@ -239,7 +241,7 @@ class Generator:
         first, phase = self.rows % pool_rows, self.rows % per_us if per_us else 0
         count = min(count, (pool_rows - first) // n)
         size = count * t.bytes.size
-        for stream in "rs":
+        for stream in self.load.streams:
             key, value = self.pools[stream]
             connection = self.connections[stream][self._turn]
             fill(self.buffer, t.bytes, count, connection.sequence + 1, t.digits_at, t.body, n,

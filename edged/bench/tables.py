@@ -1,9 +1,11 @@
 """`edged bench tables`: states that change and outgrow memory, against DuckDB and a floor.
 
 Parts: `incremental` (a join by changes), `population` (each compaction rule at three ratios),
-`query4` (TPC-DS query 4 at scale 1), `bulk`, `cold` and `merging`.
-`edged.bench.tables_incremental`, `tables_population`, `query4` and `tables_disk` say what is
-measured.  Files lie in the temporary directory, TPC-DS's tables in the user's cache.
+`query4` (TPC-DS query 4 at scale 1), `bulk`, `cold`, `enrich` (end to end), `merging`, and, with
+`--full` or by name, `memtables` (RocksDB's, for each side of a join).
+`edged.bench.tables_incremental`, `tables_population`, `query4`, `tables_disk`, `tables_enrich` and
+`tables_memtable` say what is measured.  Files lie in the temporary directory, TPC-DS's tables and
+Pathway's environment in the user's cache.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +24,17 @@ from edged.bench.query4_arms import cells_of, measure_arms
 from edged.bench.rig import machine
 from edged.bench.tables_data import Incremental, Tick, members
 from edged.bench.tables_disk import measure_bulk, measure_cold, measure_merging
+from edged.bench.tables_enrich import measure_enrich
 from edged.bench.tables_incremental import measure_incremental
+from edged.bench.tables_memtable import measure_memtables
 from edged.bench.tables_population import PopulationSize, measure_population
 from edged.bench.tables_report import draw_tables, show_tables
 from edged.errors import EdgedError
 
-PARTS = ("incremental", "population", "query4", "bulk", "cold", "merging")
+ORDINARY_PARTS = ("incremental", "population", "query4", "bulk", "cold", "enrich", "merging")
+PARTS = (*ORDINARY_PARTS, "memtables")
 _RATIOS = (36, 72, 144)
+_MEMTABLE_RATIOS = (36, 144)
 QUERY4_BYTES = 64 << 20
 """Memory of the twelve states of query 4 together."""
 
@@ -46,10 +53,15 @@ class TablesEffort:
     merging_beats: int
     changes: int = 10_000
     query4_scale: float = 1
+    enrich_rows: int = 10_000_000
+    enrich_seconds: float = 12.0
+    memtable_rows: int = 1_000_000
+    peers: bool = True
+    """Whether Pathway is measured, and what needs daemons."""
 
 
 QUICK = TablesEffort(20_000, 6, PopulationSize(30_000, 3_000, 4, 200), 50_000, 50_000, 200,
-                     20_000, 8, 500, 0)  # fmt: skip
+                     20_000, 8, 500, 0, memtable_rows=5_000, peers=False)  # fmt: skip
 ORDINARY = TablesEffort(1_000_000, 43, PopulationSize(2_000_000), 4_000_000, 4_000_000, 10_000,
                         3_000_000, 200)  # fmt: skip
 FULL = TablesEffort(1_000_000, 203, PopulationSize(10_000_000), 20_000_000, 20_000_000, 20_000,
@@ -63,7 +75,7 @@ def measure_tables(effort: TablesEffort, parts: tuple[str, ...], tick: Tick) -> 
     if "incremental" in parts:
         tick("making changes")
         size = Incremental(effort.rows, 10, effort.beats, effort.changes)
-        result["incremental"], result["left_out"] = measure_incremental(size, tick)
+        result["incremental"], result["left_out"] = measure_incremental(size, tick, effort.peers)
     if "population" in parts:
         asked = of_edged if effort is FULL else ["runs"]
         rows = [measure_population(m, effort.population, _RATIOS, tick) for m in asked]
@@ -79,6 +91,11 @@ def measure_tables(effort: TablesEffort, parts: tuple[str, ...], tick: Tick) -> 
     if "cold" in parts:
         tick("cold probes")
         result["cold"] = measure_cold("runs", effort.cold_rows, effort.cold_probes)
+    if "enrich" in parts:
+        tick("enrichment end to end")
+        result |= _enrich(effort, result["left_out"], tick)
+    if "memtables" in parts:
+        result["memtables"] = _memtables(effort, of_edged, result["left_out"], tick)
     if "merging" in parts:
         tick("merges beside beats")
         result["merging"] = measure_merging(
@@ -104,10 +121,29 @@ def _query4(
     return measure_arms(str(directory), cells_of(asked), QUERY4_BYTES, 0, tick)
 
 
+def _enrich(effort: TablesEffort, left_out: list[str], tick: Tick) -> dict[str, Any]:
+    if not effort.peers:
+        left_out.append("enrich: a smoke test starts no daemon")
+        return {}
+    return {"enrich": measure_enrich(effort.enrich_rows, effort.enrich_seconds, tick)}
+
+
+def _memtables(
+    effort: TablesEffort, members: list[str], left_out: list[str], tick: Tick
+) -> list[dict[str, Any]]:
+    if "rocksdb" not in members or find_spec("rocksdict") is None:
+        left_out.append("memtables: rocksdict is not installed: pip install rocksdict")
+        return []
+    found = [measure_memtables(effort.memtable_rows, ratio, tick) for ratio in _MEMTABLE_RATIOS]
+    return [row for rows in found for row in rows]
+
+
 @click.command(name="tables")
 @click.option("--part", multiple=True, type=click.Choice(PARTS), help="Only this.  [default: all]")
 @click.option(
-    "--full", is_flag=True, help="Five times the rows and beats, the population of all members."
+    "--full",
+    is_flag=True,
+    help="Five times the rows and beats, the population of all members, memtables.",
 )
 @click.option("--quick", is_flag=True, help="Smoke test of a few seconds; its figures are noise.")
 @click.option("--json", "path", type=click.Path(path_type=Path), help="Write the figures here.")
@@ -116,10 +152,11 @@ def command(
     part: tuple[str, ...], full: bool, quick: bool, path: Path | None, plot: Path | None
 ) -> None:
     """Tables that change: joins by changes, population, TPC-DS query 4, bulk
-    load, cold probes, merges.
+    load, cold probes, enrichment, merges.
 
     Every join's result is compared with that of DuckDB or of a recomputation. Figures are of one
-    thread. CPU time is that of the process.
+    thread, bulk load and enrichment apart. CPU time is that of the process, for enrichment that of
+    all processes.
     """
     from rich.console import Console
 
@@ -127,13 +164,19 @@ def command(
     if not console.is_terminal:
         console.width = 120
     effort = QUICK if quick else FULL if full else ORDINARY
-    result = measure_tables(effort, part or PARTS, console.print)
+    chosen = part or (ORDINARY_PARTS if effort is ORDINARY else PARTS)
+    result = measure_tables(effort, chosen, console.print)
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(result, indent=1) + "\n")
     show_tables(console, result)
     if plot is not None:
         draw_tables(result, plot)
-    rows = [row for p in ("incremental", "population", "query4") for row in result.get(p, [])]
+    rows = [
+        row
+        for p in ("incremental", "population", "query4", "memtables")
+        for row in result.get(p, [])
+    ]
+    rows += [{"equal": result["enrich"]["exact"]}] if "enrich" in result else []
     if any(row["equal"] is False for row in rows):
         raise click.ClickException("a member's result differs")

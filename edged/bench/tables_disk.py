@@ -16,28 +16,33 @@ from edged.data.columns import Batch, Column
 from edged.data.schema import INT64, Field, Schema
 from edged.data.workers import Workers
 from edged.platform.disk import SystemDisk, mapped_bytes
-from edged.tables.base import TABLES, TableContext
+from edged.tables.base import TABLES, LoadingState, TableContext, TableState
 
 _READERS = 16
 """Threads that read the disk in parallel."""
+_LOAD_ROWS, _BEAT_ROWS = 1 << 17, 100_000
+"""Rows of a beat of a population, and of one that applies them."""
 _WIDE = Schema.of([Field(name, INT64) for name in ("k", "a", "b", "c")])
 """Rows of 32 bytes."""
 
 
 def measure_bulk(member: str, rows: int, folder: str | None = None) -> Row:
-    """Load rows of 32 bytes in beats of 10^5, all of them durable in files at the end."""
+    """Load rows of 32 bytes, all of them durable in files at the end.
+
+    `runs` takes them as a population does, a sorted run a beat, and a second thread makes each file
+    durable beside the next beat, as the daemon's commit thread does; other members apply them.
+    """
     rng = np.random.default_rng(3)
     columns = [rng.integers(0, 1 << 60, rows) for _ in _WIDE]
     batch = Batch(_WIDE, rows, tuple(map(Column, columns)))
-    ones = np.ones(100_000, np.int32)
     with tempfile.TemporaryDirectory(dir=folder) as where:
         context = TableContext(SystemDisk(), f"{where}/t", Workers(1), 1 << 26, "never")
         state = TABLES.load()[member](_WIDE, ("k",), context)
         cpu, wall = time.process_time(), time.perf_counter()
-        for start in range(0, rows, ones.size):
-            some = batch.slice(start, min(rows, start + ones.size))
-            state.apply(some, ones[: some.rows])
-            settle(state)
+        if isinstance(state, LoadingState):
+            _load(state, batch)
+        else:
+            _apply(state, batch)
         state.save()
         state.sync()
         cpu_s, wall_s = time.process_time() - cpu, time.perf_counter() - wall
@@ -48,6 +53,35 @@ def measure_bulk(member: str, rows: int, folder: str | None = None) -> Row:
         "member": member, "rows": rows, "rows_per_cpu_s": rows / cpu_s, "wall_s": wall_s,
         "written_bytes": written, "fraction_of_disk": disk_s / wall_s,
     }  # fmt: skip
+
+
+def _load(state: LoadingState, batch: Batch) -> None:
+    disk, directory = state.context.disk, state.context.directory
+    ones = np.ones(_LOAD_ROWS, np.int32)
+
+    def make_durable(name: str) -> None:
+        file = disk.open(f"{directory}/{name}")
+        file.sync()
+        file.close()
+
+    with ThreadPoolExecutor(1) as committer:
+        pending = []
+        for start in range(0, batch.rows, ones.size):
+            some = batch.slice(start, min(batch.rows, start + ones.size))
+            state.load_run(some, ones[: some.rows], False)
+            pending.append(committer.submit(make_durable, state.loading()[-1]["name"]))
+        for done in pending:
+            done.result()
+        disk.sync_directory(directory)
+        state.end_load()
+
+
+def _apply(state: TableState, batch: Batch) -> None:
+    ones = np.ones(_BEAT_ROWS, np.int32)
+    for start in range(0, batch.rows, ones.size):
+        some = batch.slice(start, min(batch.rows, start + ones.size))
+        state.apply(some, ones[: some.rows])
+        settle(state)
 
 
 def _write_seconds(path: Path, size: int) -> float:

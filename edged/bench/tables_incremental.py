@@ -3,9 +3,9 @@
 Each beat's changes are appended to a log with one fdatasync, as the store does; states are saved
 and synced every SNAPSHOT_BEATS beats.  DuckDB keeps both tables in a file of its own, with indexes
 on the identifiers, and commits each beat.  CPU time is that of the process and all of its threads.
-The time of summing the results, which all do alike to be compared, is taken off.  The floor reads
-as many rows of T and U from plain arrays and copies the same results, without finding, sorting or
-keeping anything.
+The time of summing the results, which all do alike to be compared, is taken off.  The floor
+(`edged.bench.tables_floor`) touches the lines that the join must touch, and does nothing else.
+Pathway runs in an environment of its own (`edged.bench.tables_pathway`).
 """
 
 from __future__ import annotations
@@ -32,6 +32,9 @@ from edged.bench.tables_data import (
     members,
     settle,
 )
+from edged.bench.tables_floor import LineFloor
+from edged.bench.tables_pathway import measure_pathway
+from edged.errors import EdgedError
 from edged.tables.runs import SLICE_ROWS
 
 SNAPSHOT_BEATS = 20
@@ -40,14 +43,15 @@ _WARM = 3
 """Beats before the clock starts."""
 
 
-def measure_incremental(size: Incremental, tick: Tick) -> tuple[list[Row], list[str]]:
+def measure_incremental(
+    size: Incremental, tick: Tick, pathway: bool = True
+) -> tuple[list[Row], list[str]]:
     """A row for each member, and what was not measured, and why."""
-    rows, missing = [], ["pathway: not installed; it is no dependency of edged"]
+    rows: list[Row] = []
+    missing: list[str] = []
     for member in members():
         tick(f"incremental join, {member}")
         rows.append(_row(member, size, lambda m=member: _Member(m, size)))  # type: ignore[misc]
-    tick("incremental join, floor")
-    rows.append(_row("floor", size, lambda: _Floor(size)))
     if find_spec("duckdb") is None:
         missing.append("duckdb is not installed: pip install 'edged[central]'")
     else:
@@ -55,7 +59,18 @@ def measure_incremental(size: Incremental, tick: Tick) -> tuple[list[Row], list[
         rows.append(_row("duckdb", size, lambda: _DuckDB(size)))
     answers = [row.pop("answers") for row in rows]
     for row, answer in zip(rows, answers, strict=True):
-        row["equal"] = None if row["member"] == "floor" else answer == answers[-1]
+        row["equal"] = answer == answers[-1]
+    tick("incremental join, floor")
+    floor = LineFloor(size)
+    row = _row("floor", size, lambda: floor)
+    del row["answers"]
+    lines, touched = floor.touched(size.made[-1])
+    rows.append({**row, "equal": None, "lines_a_change": lines, "bytes_a_change": touched})
+    if pathway:
+        try:
+            rows.append(measure_pathway(size, tick))
+        except EdgedError as problem:
+            missing.append(str(problem))
     return rows, missing
 
 
@@ -95,36 +110,6 @@ class _Member:
         self._t.close()
         os.close(self._log)
         self._folder.cleanup()
-
-
-class _Floor:
-    """Plain arrays: rows of T by key at known places, rows of U by a random place."""
-
-    def __init__(self, size: Incremental) -> None:
-        self._per_key = size.per_key
-        order = np.argsort(size.t.k, kind="stable")
-        self._t = [c[order] for c in (size.t.k, size.t.id, size.t.v)]
-        self._u = [size.u.k, size.u.id, size.u.v]
-        self.sums = PairSums()
-
-    def beat(self, beat: TableBeat) -> None:
-        """Copy the rows of T that U's changes meet, one row of U for each change of T, and the
-        changes."""
-        at = (beat.of_u.k[:, None] * self._per_key + np.arange(self._per_key)).ravel()
-        probe = np.repeat(np.arange(beat.of_u.rows), self._per_key)
-        t = [column[at] for column in self._t]
-        self.sums.add((beat.of_u.id[probe], beat.of_u.v[probe]), (t[1], t[2]),
-                      beat.of_u.weight[probe].astype(np.int64))  # fmt: skip
-        at = beat.of_t.k % self._u[0].size
-        u = [column[at] for column in self._u]
-        self.sums.add((u[1], u[2]), (beat.of_t.id, beat.of_t.v),
-                      beat.of_t.weight.astype(np.int64))  # fmt: skip
-        for changes in (beat.of_u, beat.of_t):
-            for column in (changes.k, changes.id, changes.v):
-                column.copy()
-
-    def close(self) -> None:
-        """Nothing to do."""
 
 
 class _DuckDB:
@@ -178,7 +163,7 @@ def _arrow(rows: TableChanges) -> pa.Table:
     return pa.table({"k": rows.k, "id": rows.id, "v": rows.v, "w": rows.weight})
 
 
-def _row(member: str, size: Incremental, make: Callable[[], _Member | _Floor | _DuckDB]) -> Row:
+def _row(member: str, size: Incremental, make: Callable[[], _Member | LineFloor | _DuckDB]) -> Row:
     """Run all beats; the first ones before the clock starts."""
     joined, answers, slowest_s = make(), [], 0.0
     for beat in size.made[:_WARM]:

@@ -19,7 +19,7 @@ def show_tables(console: Console, result: dict[str, Any]) -> None:
         table = Table("member", "M changes/CPU-s", "slowest beat (ms)", "equal")
         for row in result["incremental"]:
             table.add_row(row["member"], f"{row['changes_per_cpu_s'] / 1e6:.2f}",
-                          f"{row['beat_ms_max']:.0f}", str(row["equal"]))  # fmt: skip
+                          _optional(row["beat_ms_max"]), str(row["equal"]))  # fmt: skip
         console.print(table)
     if "population" in result:
         table = Table("member", "ratio", "arm", "CPU s", "wall s", "rows merged", "later CPU s",
@@ -49,10 +49,27 @@ def show_tables(console: Console, result: dict[str, Any]) -> None:
         cold = result["cold"]
         console.print(f"cold probes: {cold['ratio_to_disk']:.2f} x the disk's parallel reads, "
                       f"resident within promise: {cold['resident_within_promise']}")  # fmt: skip
+    if "enrich" in result:
+        found = result["enrich"]
+        console.print(f"enrichment: {found['tuples_per_s'] / 1e6:.2f} M rows/s end to end, "
+                      f"exact: {found['exact']}")  # fmt: skip
+    if result.get("memtables"):
+        table = Table("large side", "small side", "ratio", "CPU s", "large: write", "probe",
+                      "small: write", "probe", "later: large", "small")  # fmt: skip
+        for row in result["memtables"]:
+            names = ("cpu_s", "large_write_s", "large_probe_s", "small_write_s", "small_probe_s",
+                     "later_large_s", "later_small_s")  # fmt: skip
+            table.add_row(row["large"], row["small"], f"{row['ratio']}:1",
+                          *(f"{row[name]:.2f}" for name in names))  # fmt: skip
+        console.print(table)
     if "merging" in result:
         console.print(f"p99 of beats with merges: {result['merging']['p99_ratio']:.2f} x without")
     for text in result["left_out"]:
         console.print(f"left out: {text}")
+
+
+def _optional(value: float | None) -> str:
+    return "–" if value is None else f"{value:.0f}"
 
 
 def draw_tables(result: dict[str, Any], path: Path) -> None:

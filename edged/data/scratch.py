@@ -30,3 +30,8 @@ class Scratch:
         """Let all arrays go; those in use stay until nothing refers to them."""
         self._arrays.clear()
         self.nbytes = 0
+
+    def room(self, name: str, dtype: Any) -> int:
+        """Elements that `get` gives out without new memory."""
+        array = self._arrays.get((name, dtype))
+        return 0 if array is None else array.size

@@ -23,7 +23,7 @@ def find(
 ) -> Found:  # fmt: skip
     """The matches of the keys `start..stop`: key, address of the record and weight of each."""
     state = np.array([start, stop, 0, keys.agree, keys.stride], np.int64)
-    room = max(1024, 2 * (stop - start))
+    room = max(1024, 2 * (stop - start), scratch.room("found", np.int64))
     arrays = _arrays(scratch, room)
     while True:
         count = probes.find(places, hashes, valid, keys.base, keys.at, state, *arrays)

@@ -106,19 +106,31 @@ class Images:
         at = self._scratch.get("at", records.size, np.int64)
         np.add(records, images.HEADER, out=at)
         columns: list[Column | None] = [None] * len(self._order)
+        fixed: list[int] = []
         for i in self._order:
-            columns[i] = self._decode(self.schema.fields[i], f"{name} {i}", at)
+            field, place = self.schema.fields[i], f"{name} {i}"
+            if field.dtype.variable:
+                self._decode_fixed(fixed, columns, at)
+                columns[i] = self._decode_variable(field, place, at)
+                fixed = []
+            else:
+                values = self._scratch.get(place, at.size, field.dtype.numpy)
+                columns[i] = Column(values, self._valid(field, place, at.size))
+                fixed.append(i)
+        self._decode_fixed(fixed, columns, at)
         return Batch(self.schema, records.size, tuple(c for c in columns if c is not None))
 
-    def _decode(self, field: Field, name: str, at: Int64s) -> Column:
-        rows, valid = at.size, None
-        if field.nullable:
-            valid = self._scratch.get(f"{name} valid", rows, np.uint8)
-        if not field.dtype.variable:
-            values = self._scratch.get(name, rows, field.dtype.numpy)
-            column = Column(values, valid)
-            images.decode_fixed(address(_table([field], [column])), at)
-            return column
+    def _decode_fixed(self, which: list[int], columns: list[Column | None], at: Int64s) -> None:
+        """Fill columns that lie behind each other in the images."""
+        found = [c for i in which if (c := columns[i]) is not None]
+        if found:
+            images.decode_fixed(_table([self.schema.fields[i] for i in which], found), at)
+
+    def _valid(self, field: Field, name: str, rows: int) -> Bytes | None:
+        return self._scratch.get(f"{name} valid", rows, np.uint8) if field.nullable else None
+
+    def _decode_variable(self, field: Field, name: str, at: Int64s) -> Column:
+        rows, valid = at.size, self._valid(field, name, at.size)
         offsets = self._scratch.get(f"{name} offsets", rows + 1, np.int64)
         table = _table([field], [Column(offsets.view(np.uint8), valid, offsets)])
         size = images.decode_lengths(address(table), at)

@@ -1,13 +1,17 @@
 """Sorting records into a run, and merging runs in slices.
 
 A slice is a range of hashes: its records of all inputs are sorted together and laid out behind
-those of the slice before.  Its cost is that of its rows, whatever the number of inputs.
+those of the slice before.  Its cost is that of its rows, whatever the number of inputs.  An input
+that has most of the bytes is not sorted again: its records are copied, with the rest between them.
+A slice is written while the next one is made, where there is a second worker.
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,12 +19,14 @@ import numpy.typing as npt
 from edged.data.columns import address
 from edged.data.hashing import Hashes
 from edged.data.scratch import Scratch
+from edged.data.workers import Workers
 from edged.platform.disk import Disk, File
 from edged.tables._images import RowRecords
 from edged.tables._run import SUFFIX, Bytes, RunFacts, SortedRun, bits_for, open_run
 from kernels.cpu.tables import sort
 
 HASH_MAX = 2**64 - 1
+Int64s = npt.NDArray[np.int64]
 
 
 class RunLayout:
@@ -33,17 +39,31 @@ class RunLayout:
         self._state = np.zeros(4, np.int64)
         self._scratch = scratch
 
-    def add(
-        self, hashes: Hashes, records: npt.NDArray[np.int64], low: int, high: int, target: Bytes
-    ) -> int:
+    def add(self, hashes: Hashes, records: Int64s, low: int, high: int, target: Bytes) -> int:
         """Write the records (addresses), whose hashes are in `low..high`, to `target`; returns the
         bytes written.  Raises OverflowError where a row's weight leaves int32."""
-        count = hashes.size
-        get = self._scratch.get
+        self._sort(hashes, records, low, high)
+        return self._checked(
+            sort.lay_out(hashes, records, address(target), self.directory, self._state)
+        )
+
+    def add_beside(
+        self, hashes: Hashes, records: Int64s, low: int, high: int, run: tuple[int, int],
+        target: Bytes,
+    ) -> int:  # fmt: skip
+        """`add`, with the records of a run from one address to another, all in `low..high`."""
+        self._sort(hashes, records, low, high)
+        return self._checked(
+            sort.lay_out_beside(hashes, records, *run, address(target), self.directory, self._state)
+        )
+
+    def _sort(self, hashes: Hashes, records: Int64s, low: int, high: int) -> None:
+        count, get = hashes.size, self._scratch.get
         other_h, other = get("sort hashes", count, np.uint64), get("sort records", count, np.int64)
         counts = get("counts", (1 << sort.PASS_BITS) + 1, np.int64)
         sort.sort(hashes, records, other_h, other, counts, np.uint64(low), np.uint64(high))
-        size: int = sort.lay_out(hashes, records, address(target), self.directory, self._state)
+
+    def _checked(self, size: int) -> int:
         if size == sort.OVERFLOW:
             raise OverflowError("the weight of a row leaves int32")
         return size
@@ -80,16 +100,24 @@ class RunMerge:
         scratch: Scratch,
         disk: Disk,
         directory: str,
+        workers: Workers,
         name: str = "",
     ) -> None:
         """`name` is the file to be made; empty: a run in memory."""
         self.inputs, self.name = list(inputs), name
         self.rows = sum(run.facts.rows for run in inputs)
-        self.bytes = sum(run.facts.record_bytes for run in inputs)
+        sizes = [run.facts.record_bytes for run in inputs]
+        self.bytes = sum(sizes)
+        large = sizes.index(max(sizes))
+        self._large = large if len(sizes) > 1 and 2 * sizes[large] > self.bytes else -1
+        """An input that has most of the bytes: it is copied, and the rest sorted into it."""
         self._scratch, self._disk, self._directory = scratch, disk, directory
         self._layout = RunLayout(self.rows, scratch)
         self._cursors = np.zeros(len(inputs), np.int64)
-        self._low, self._written, self._crc = 0, 0, 0
+        self._workers, self._slices = workers, [np.empty(0, np.uint8), np.empty(0, np.uint8)]
+        self._low, self._made, self._written, self._crc = 0, 0, 0, 0
+        self._ready = np.empty(0, np.uint8)
+        """A slice that is to be written."""
         self._memory = np.empty(0 if name else self.bytes, np.uint8)
         self._file: File | None = None
 
@@ -105,25 +133,52 @@ class RunMerge:
         """
         span = HASH_MAX * max(1, budget_rows) // max(1, self.rows)
         high = min(HASH_MAX, self._low + span)
-        hashes, records, size = self._slice(high)
-        if self.name:
-            target = self._scratch.get("slice", size, np.uint8)
-        else:
-            target = self._memory[self._written :]
-        made = self._layout.add(hashes, records, self._low, high, target)
-        if self.name:
-            self._write(target[:made])
-        self._written += made
-        self._low = high + 1
+        ready, self._ready = self._ready, np.empty(0, np.uint8)
+        calls: list[Callable[[], Any]] = [partial(self._make, high)]
+        if ready.size:
+            calls.append(partial(self._write, ready))
+        self._ready = self._workers.run(calls)[0]
         return self._finish() if high == HASH_MAX else None
 
-    def _slice(self, high: int) -> tuple[Hashes, npt.NDArray[np.int64], int]:
-        """Hashes and addresses of the inputs' next records up to `high`, and their bytes."""
+    def _make(self, high: int) -> Bytes:
+        """Lay out the next slice, up to `high`; returns the bytes to be written."""
+        starts, ends, counts = self._ranges(high)
+        size = int((ends - starts).sum())
+        hashes, records = self._collected(counts)
+        target = self._slice(size) if self.name else self._memory[self._made :]
+        if self._large >= 0:
+            base = address(self.inputs[self._large].records)
+            run = base + int(starts[self._large]), base + int(ends[self._large])
+            made = self._layout.add_beside(hashes, records, self._low, high, run, target)
+        else:
+            made = self._layout.add(hashes, records, self._low, high, target)
+        self._cursors, self._low = ends, high + 1
+        self._made += made
+        return target[: made if self.name else 0]
+
+    def _slice(self, size: int) -> Bytes:
+        """Memory for a slice.  There are two: one is written while the other is made."""
+        self._slices.reverse()
+        if self._slices[0].size < size:
+            self._slices[0] = np.empty(size + size // 8, np.uint8)
+        return self._slices[0]
+
+    def _ranges(self, high: int) -> tuple[Int64s, Int64s, list[int]]:
+        """Where the inputs' next records begin, where those up to `high` end, and the number to be
+        sorted."""
         counts, ends, place = [], self._cursors.copy(), np.zeros(1, np.int64)
         for i, run in enumerate(self.inputs):
-            end, base = run.facts.record_bytes, address(run.records)
-            counts.append(sort.until(base, self._cursors[i], end, np.uint64(high), place))
+            end, base, at = run.facts.record_bytes, address(run.records), self._cursors[i]
+            if i == self._large:
+                at = max(at, 8 * int(run.directory[high >> (64 - run.facts.bits)]))
+            counts.append(sort.until(base, at, end, np.uint64(high), place))
             ends[i] = place[0]
+        if self._large >= 0:
+            counts[self._large] = 0
+        return self._cursors, ends, counts
+
+    def _collected(self, counts: list[int]) -> tuple[Hashes, Int64s]:
+        """Hashes and addresses of so many of the inputs' next records."""
         total = sum(counts)
         hashes = self._scratch.get("merge hashes", total, np.uint64)
         records = self._scratch.get("merge records", total, np.int64)
@@ -132,23 +187,23 @@ class RunMerge:
             part = slice(at, at + count)
             sort.collect(address(run.records), self._cursors[i], hashes[part], records[part])
             at += count
-        size = int((ends - self._cursors).sum())
-        self._cursors = ends
-        return hashes, records, size
+        return hashes, records
 
     def _write(self, content: Bytes) -> None:
         if self._file is None:
             self._file = self._disk.open(self.path, create=True)
             self._file.truncate(0)
         self._file.pwritev([content], self._written)
+        self._written += content.nbytes
         self._crc = zlib.crc32(content.data, self._crc)
 
     def _finish(self) -> SortedRun:
         facts = self._layout.facts()
         if not self.name:
-            return SortedRun(facts, _trimmed(self._memory, self._written), self._layout.directory)
-        assert self._file is not None
+            return SortedRun(facts, _trimmed(self._memory, self._made), self._layout.directory)
+        self._write(self._ready)
         self._write(self._layout.directory.view(np.uint8))
+        assert self._file is not None
         self._file.close()
         named = RunFacts(
             facts.rows, facts.record_bytes, facts.bits, facts.heaviest, self.name, self._crc

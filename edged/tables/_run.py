@@ -22,8 +22,10 @@ from kernels.cpu.tables import sort
 
 Bytes = npt.NDArray[np.uint8]
 Directory = npt.NDArray[np.uint32]
-ROWS_PER_ENTRY = 8
-"""Rows for each entry of a directory, about."""
+ROWS_PER_ENTRY = 4
+"""Rows for each entry of a directory, at most."""
+SMALL_ROWS = 1 << 16
+"""A run of so many rows has an entry for each: most probes find none there, and read no record."""
 SUFFIX = ".run"
 
 
@@ -83,7 +85,8 @@ class SortedRun:
 
 def bits_for(rows: int) -> int:
     """The directory's bits for so many rows."""
-    return min(31, max(1, (rows // ROWS_PER_ENTRY).bit_length()))
+    per_entry = 1 if rows <= SMALL_ROWS else ROWS_PER_ENTRY
+    return min(31, max(1, (rows // per_entry).bit_length()))
 
 
 def from_records(records: Bytes, rows: int, heaviest: int) -> SortedRun:

@@ -30,6 +30,7 @@ from edged.tables._images import Images
 from edged.tables._merge import RunMerge, number_of, sorted_run
 from edged.tables._run import SUFFIX, RunFacts, SortedRun, from_records, open_run, write_run
 from edged.tables.base import (
+    NEVER,
     LoadingState,
     Matches,
     TableContext,
@@ -44,6 +45,8 @@ from kernels.cpu.tables import sort
 
 ROOM_BYTES = 1 << 24
 """Free disk that a merge leaves."""
+HELD_BYTES = 1 << 23
+"""Most bytes of records that wait in memory for a file: a snapshot copies them."""
 SLICE_ROWS, SLICE_ROWS_MIN = 1 << 16, 1 << 12
 """Most rows of a slice of a merge, and so many whatever the memory."""
 SORT_BYTES = 48
@@ -67,6 +70,7 @@ class Runs(LoadingState):
         self._pricing = context.pricing
         self._pricing.states += 1
         self._images = Images(schema, key, self._shared.images)
+        self._held_most = min(HELD_BYTES, max(1, context.memory_bytes // 2))
         self._runs: list[SortedRun] = []
         """Files first, then runs in memory; the oldest first."""
         self._loading: list[SortedRun] = []
@@ -90,7 +94,7 @@ class Runs(LoadingState):
         if rows.rows == 0:
             return
         run = self._sorted(rows, weights)
-        if 2 * run.facts.record_bytes >= self.context.memory_bytes:
+        if run.facts.record_bytes >= self._held_most:
             made = self._written(run)
             assert made is not None
             self._unsynced.add(made.facts.name)
@@ -261,7 +265,9 @@ class Runs(LoadingState):
 
     def work(self, budget_rows: int) -> bool:
         """See `TableState.work`.  A merge whose output finds no room is given up."""
-        if self._merge is None:
+        if self._merge is not None:
+            budget_rows -= self._merge_newer(budget_rows // 2)
+        else:
             count = self._due()
             if count < 1 or self._begin(count) is None:
                 return False
@@ -280,6 +286,27 @@ class Runs(LoadingState):
             return False
         return self._merge is not None
 
+    def _merge_newer(self, budget_rows: int) -> int:
+        """Merge at once, in memory, runs newer than those of the merge under way, if they have at
+        most `budget_rows`: probes do not pay for them until it ends.  Returns the rows."""
+        assert self._merge is not None
+        first = self._runs.index(self._merge.inputs[-1]) + 1
+        newer = self._runs[first:]
+        debts = [RunDebt(run.facts.rows, run.paid_ns) for run in newer]
+        rule = NEVER if not all(run.in_memory for run in newer) else self.context.compact
+        price = self._pricing.merge_ns * self._pricing.share
+        count = suffix(rule, debts, ended=self._ended, fanout=self.context.fanout, merge_ns=price)
+        inputs = newer[len(newer) - count :]
+        rows = sum(run.facts.rows for run in inputs)
+        if count < 2 or rows > budget_rows:
+            return 0
+        disk, directory = self.context.disk, self.context.directory
+        merge, made = RunMerge(inputs, self._scratch, disk, directory, self.context.workers), None
+        while made is None:
+            made = merge.step(rows)
+        self._replace(merge, made)
+        return rows
+
     def merge_all(self) -> None:
         """See `TableState.merge_all`."""
         self._complete(self._merge)
@@ -292,7 +319,7 @@ class Runs(LoadingState):
         rule, fanout = self.context.compact, self.context.fanout
         price = self._pricing.merge_ns * self._pricing.share
         count = suffix(rule, debts, ended=self._ended, fanout=fanout, merge_ns=price)
-        if 2 * self._held() >= self.context.memory_bytes:
+        if self._held() >= self._held_most:
             count = max(count, self._in_memory())
         return count
 
@@ -302,15 +329,16 @@ class Runs(LoadingState):
         inputs = self._runs[len(self._runs) - count :]
         size = sum(run.facts.record_bytes for run in inputs)
         name = ""
-        if not all(run.in_memory for run in inputs) or 2 * size >= self.context.memory_bytes:
+        if not all(run.in_memory for run in inputs) or size >= self._held_most:
             free = self.context.disk.free(self.context.directory)
             if not must and free < size + size // 8 + ROOM_BYTES:
                 self._counts["merges_without_room"] += 1
                 return None
             name = self._new_name()
         self._merge = RunMerge(
-            inputs, self._scratch, self.context.disk, self.context.directory, name
-        )
+            inputs, self._scratch, self.context.disk, self.context.directory,
+            self.context.workers, name,
+        )  # fmt: skip
         return self._merge
 
     def _step(self, merge: RunMerge, budget_rows: int) -> None:
@@ -318,6 +346,10 @@ class Runs(LoadingState):
         if made is None:
             return
         self._merge = None
+        self._replace(merge, made)
+
+    def _replace(self, merge: RunMerge, made: SortedRun) -> None:
+        """Put a merge's run in the place of its inputs."""
         first = self._runs.index(merge.inputs[0])  # loaded runs may lie between the inputs
         gone = set(map(id, merge.inputs))
         behind = [run for run in self._runs[first:] if id(run) not in gone]

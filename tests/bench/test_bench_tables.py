@@ -14,7 +14,7 @@ def test_a_quick_run_keeps_the_contract_and_every_result_is_equal(tmp_path):
     assert done.exit_code == 0, done.output
     result = json.loads(path.read_text())
     members = ["runs", "rocksdb"]
-    assert [r["member"] for r in result["incremental"]] == [*members, "floor", "duckdb"]
+    assert [r["member"] for r in result["incremental"]] == [*members, "duckdb", "floor"]
     for row in result["incremental"]:
         assert row["equal"] is (None if row["member"] == "floor" else True)
         assert row["changes_per_cpu_s"] > 0
@@ -25,5 +25,8 @@ def test_a_quick_run_keeps_the_contract_and_every_result_is_equal(tmp_path):
         assert min(row["cpu_s"], row["wall_s"], row["later_cpu_s"]) > 0
     assert [r["member"] for r in result["bulk"]] == members
     assert set(result["cold"]) >= {"ratio_to_disk", "resident_within_promise"}
+    assert len(result["memtables"]) == 8
+    assert all(row["equal"] for row in result["memtables"])
+    assert [text.split(":")[0] for text in result["left_out"]] == ["query4", "enrich"]
     assert result["merging"]["p99_ratio"] > 0
     assert plot.stat().st_size > 10_000

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from edged.data.columns import address
 from edged.data.scratch import Scratch
 from edged.tables._images import Images
-from edged.tables._merge import sorted_run
+from edged.tables._merge import RunLayout, sorted_run
 from kernels.cpu.tables import images, probe, sort
 from tests import whole
 from tests.naive import tables as naive
@@ -99,6 +99,30 @@ def test_a_run_has_each_row_once_in_order_with_its_weight(case):
     sort.collect(address(run.records), 0, found_h, found)
     assert found_h.tolist() == [h for h, _, _ in wanted]
     assert (found - address(run.records)).tolist() == (8 * places[:-1]).tolist()
+
+
+@settings(max_examples=whole.examples(300), deadline=None)
+@given(rows_and_hashes(120), st.data())
+def test_records_laid_out_beside_a_run_make_the_run_of_both(case, data):
+    name, rows = case
+    cut = data.draw(st.integers(0, len(rows)))
+    _, _, records, hashes, first = encoded(name, rows[:cut])
+    run = sorted_run(records, hashes, Scratch())
+    _, _, records, hashes, second = encoded(name, rows[cut:])
+    layout = RunLayout(len(rows), Scratch())
+    target = np.empty(run.facts.record_bytes + int(records.offsets[-1]) + 8, np.uint8)
+    begin = address(run.records)
+    places = begin, begin + run.facts.record_bytes
+    size = layout.add_beside(hashes, records.addresses(), 0, 2**64 - 1, places, target)
+    wanted = naive.consolidated(first + second)
+    parts = naive.records(wanted)
+    assert target[:size].tobytes() == b"".join(parts)
+    facts = layout.facts()
+    assert facts.rows == len(wanted)
+    assert facts.heaviest == naive.heaviest({}, [(c, w) for _, w, c in wanted])
+    at = np.cumsum([0, *map(len, parts)]) // 8
+    placed = [(h, int(place)) for (h, _, _), place in zip(wanted, at, strict=False)]
+    assert layout.directory.tolist() == naive.directory(placed, facts.bits, int(at[-1]))
 
 
 @pytest.mark.parametrize("count", [1, 2, 25, 1_000, 30_000])

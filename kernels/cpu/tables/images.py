@@ -32,6 +32,8 @@ from kernels.registry import device, kernel
 UNSIGNED, SIGNED, FLOAT, VARIABLE = 0, 1, 2, 3
 HEADER = 16
 """Bytes before an image."""
+BLOCK_ROWS = 128
+"""Rows whose records are decoded while they are in the first cache."""
 _SIGN, _ALL = np.uint64(1 << 63), np.uint64(2**64 - 1)
 _ONES, _HIGHS = np.uint64(0x0101010101010101), np.uint64(0x8080808080808080)
 _LOWS = np.uint64(0x7F7F7F7F7F7F7F7F)
@@ -261,13 +263,28 @@ def _escape(to: int, source: int, end: int) -> Any:
     return to + 2
 
 
-@kernel("void(int64, int64[::1])", reference="tests.naive.tables.column")
-def decode_fixed(column: int, at: Any) -> None:
-    """Fill a column (its address) from the images' places `at`, which move behind it."""
+@kernel("void(int64[:, ::1], int64[::1])", reference="tests.naive.tables.column")
+def decode_fixed(columns: Any, at: Any) -> None:
+    """Fill columns, one behind the other, from the images' places `at`, which move behind them.
+
+    Goes by blocks of rows, so that records stay in the first cache from column to column.
+    """
+    first, step = np.int64(columns.ctypes.data), 8 * columns.shape[1]
+    end = first + step * columns.shape[0]
+    for start in range(0, at.size, BLOCK_ROWS):
+        stop = min(start + BLOCK_ROWS, at.size)
+        for i in range(stop, min(stop + BLOCK_ROWS, at.size)):
+            mem.prefetch(at[i])
+        for column in range(first, end, step):
+            _decode_fixed(column, at, start, stop)
+
+
+@device
+def _decode_fixed(column: int, at: Any, start: int, stop: int) -> None:
     kind, width = get(column, COLUMN.kind), get(column, COLUMN.width)
     values, valid = get(column, COLUMN.values), get(column, COLUMN.valid)
     shift = np.uint64(64 - 8 * width)
-    for i in range(at.size):
+    for i in range(start, stop):
         place = at[i]
         if valid:
             mem.store_u8(valid + i, mem.load_u8(place))

@@ -13,8 +13,8 @@ from kernels.cpu.tables.images import HEADER, order, order_from
 from kernels.cpu.tables.images import size_of as record_size
 from kernels.registry import device, kernel
 
-BLOCK = 16
-"""Keys whose directory entries, and then whose records, are fetched at once."""
+AHEAD = 8
+"""Keys ahead whose records are fetched; twice as far, their directory entries."""
 FETCH_BYTES = 640
 """Most bytes of a run's records that are fetched for a key."""
 SHORT_LIST = 64
@@ -39,23 +39,20 @@ def _entry(run: int, h: Any) -> Any:
 
 
 @device
-def _fetch_entries(runs: int, count: int, hashes: Any, start: int, stop: int) -> None:
-    """Prefetch the directory entries of the keys `start..stop`."""
-    for i in range(start, stop):
-        for run in range(runs, runs + RUN_BYTES * count, RUN_BYTES):
-            mem.prefetch(_entry(run, hashes[i]))
-
-
-@device
-def _fetch_records(runs: int, count: int, hashes: Any, start: int, stop: int) -> None:
-    """Prefetch the first records between the directory entries of the keys `start..stop`."""
-    for i in range(start, stop):
-        for run in range(runs, runs + RUN_BYTES * count, RUN_BYTES):
-            entry = _entry(run, hashes[i])
-            at = get(run, RUN.records) + (np.int64(mem.load_u32(entry)) << 3)
-            end = get(run, RUN.records) + (np.int64(mem.load_u32(entry + 4)) << 3)
-            end = min(end, at + FETCH_BYTES)
-            while at < end:
+def _fetch(runs: int, end: int, hashes: Any, i: int, stop: int) -> None:
+    """Prefetch the entries of key i + 2 * AHEAD and the records of i + AHEAD, before `stop`."""
+    if i + 2 * AHEAD < stop:
+        for run in range(runs, end, RUN_BYTES):
+            mem.prefetch(_entry(run, hashes[i + 2 * AHEAD]))
+    if i + AHEAD < stop:
+        for run in range(runs, end, RUN_BYTES):
+            entry = _entry(run, hashes[i + AHEAD])
+            first, last = np.int64(mem.load_u32(entry)), np.int64(mem.load_u32(entry + 4))
+            if first == last:
+                continue
+            at = get(run, RUN.records) + (first << 3)
+            behind = min(get(run, RUN.records) + (last << 3), at + FETCH_BYTES)
+            while at < behind:
                 mem.prefetch(at)
                 at += 64
 
@@ -64,29 +61,6 @@ def _fetch_records(runs: int, count: int, hashes: Any, start: int, stop: int) ->
 def _same_key(record: int, keys: int, at: Any, i: int) -> Any:
     """Whether a record's image begins with key i; `at` empty: the hash decides."""
     return at.size == 0 or same_bytes(record + HEADER, keys + at[2 * i], at[2 * i + 1])
-
-
-@device
-def _scan(run: int, h: Any, keys: int, at: Any, i: int, stride: int, found: Any, count: int) -> Any:
-    """Append a run's records of key i; returns their new number, -1 where there is no room.
-
-    With a `stride` the next record's place does not wait for this one's length.
-    """
-    entry = _entry(run, h)
-    base = get(run, RUN.records)
-    record = base + (np.int64(mem.load_u32(entry)) << 3)
-    end = base + (np.int64(mem.load_u32(entry + 4)) << 3)
-    while record < end:
-        other = mem.load_u64(record)
-        if other > h:
-            break
-        if other == h and _same_key(record, keys, at, i):
-            if count == found.size:
-                return -1
-            found[count] = record
-            count += 1
-        record += stride if stride > 0 else record_size(record)
-    return count
 
 
 @device
@@ -176,32 +150,41 @@ def find(
     `at` is empty where equal hashes are equal keys, else the place and the bytes of each key's
     image behind `keys`.
     """
-    table, count = np.int64(runs.ctypes.data), runs.shape[0]
-    start, stop, number = state[0], state[1], state[2]
-    _fetch_entries(table, count, hashes, start, min(start + 2 * BLOCK, stop))
-    _fetch_records(table, count, hashes, start, min(start + BLOCK, stop))
+    table = np.int64(runs.ctypes.data)
+    last_run = table + RUN_BYTES * runs.shape[0]
+    start, stop, number, same, stride = state[0], state[1], state[2], state[3], state[4]
+    room = found.size
+    for i in range(start - AHEAD, start):
+        _fetch(table, last_run, hashes, i, stop)
     for i in range(start, stop):
-        if (i - start) % BLOCK == 0:
-            ahead, far = min(i + BLOCK, stop), min(i + 2 * BLOCK, stop)
-            _fetch_entries(table, count, hashes, far, min(i + 3 * BLOCK, stop))
-            _fetch_records(table, count, hashes, ahead, far)
+        _fetch(table, last_run, hashes, i, stop)
         if valid.size > 0 and valid[i] == 0:
             continue
-        first, merged = number, False
-        for run in range(table, table + RUN_BYTES * count, RUN_BYTES):
-            before = number
-            number = _scan(run, hashes[i], keys, at, i, state[4], found, number)
-            if number < 0:
-                state[0], state[2] = i, first
-                return -1
-            for k in range(before, number):
-                weights[k] = np.int32(mem.load_u32(found[k] + 12))
+        h, first, merged = hashes[i], number, False
+        for run in range(table, last_run, RUN_BYTES):
+            entry = _entry(run, h)
+            place, end = np.int64(mem.load_u32(entry)), np.int64(mem.load_u32(entry + 4))
+            if place == end:
+                continue
+            base, before = get(run, RUN.records), number
+            record, end = base + (place << 3), base + (end << 3)
+            while record < end and mem.load_u64(record) < h:
+                record += stride if stride > 0 else record_size(record)
+            while record < end and mem.load_u64(record) == h:
+                if _same_key(record, keys, at, i):
+                    if number == room:
+                        state[0], state[2] = i, first
+                        return -1
+                    found[number] = record
+                    weights[number] = np.int32(mem.load_u32(record + 12))
+                    number += 1
+                record += stride if stride > 0 else record_size(record)
             if before > first and number > before:
                 merged = True
                 if number - first <= SHORT_LIST:
-                    number = _insert(found, weights, first, before, number, state[3])
+                    number = _insert(found, weights, first, before, number, same)
                 else:
-                    number = _merge(found, weights, first, before, number, state[3], scratch, spare)
+                    number = _merge(found, weights, first, before, number, same, scratch, spare)
         if merged:
             number = _without_zeros(found, weights, first, number)
         for k in range(first, number):

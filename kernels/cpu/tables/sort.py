@@ -21,6 +21,8 @@ from kernels.registry import device, kernel
 PASS_BITS = 11
 SHORT = 24
 """Records of a bucket that are sorted by insertion."""
+SPAN_BYTES = 4096
+"""Bytes that are copied at once, while they are in the first cache."""
 OVERFLOW = -1
 SUM_MAX = 2**31 - 1
 
@@ -175,6 +177,72 @@ def lay_out(hashes: Any, records: Any, target: int, directory: Any, state: Any) 
         state[2] += 1
         state[3] = max(state[3], abs(weight))
     state[0], state[1] = words, entry
+    return to - target
+
+
+@device
+def _enter(directory: Any, entry: int, bucket: int, words: int) -> Any:
+    """Fill the directory up to `bucket`; returns the entries filled."""
+    while entry <= bucket:
+        directory[entry] = np.uint32(words)
+        entry += 1
+    return entry
+
+
+@kernel(
+    "int64(uint64[::1], int64[::1], int64, int64, int64, uint32[::1], int64[::1])",
+    reference="tests.naive.tables.consolidated",
+)
+def lay_out_beside(
+    hashes: Any, records: Any, run: int, end: int, target: int, directory: Any, state: Any
+) -> int:
+    """`lay_out` of sorted records and of a run's records at `run..end` (addresses) together.
+
+    It takes the time of a copy of the run's records where the others are few.
+    """
+    bits = 0
+    while (1 << bits) < directory.size - 1:
+        bits += 1
+    shift = np.uint64(64 - bits)
+    to, i, count = target, 0, hashes.size
+    words, entry, rows, heaviest = state[0], state[1], state[2], state[3]
+    while run < end or i < count:
+        start = run
+        while run < end and run - start < SPAN_BYTES:
+            h = mem.load_u64(run)
+            if i < count and (h > hashes[i] or (h == hashes[i] and order(run, records[i]) >= 0)):
+                break
+            entry = _enter(directory, entry, np.int64(h >> shift), words)
+            size = size_of(run)
+            words += size >> 3
+            rows += 1
+            heaviest = max(heaviest, abs(np.int64(np.int32(mem.load_u32(run + 12)))))
+            run += size
+        if run > start:
+            mem.copy_bytes(to, start, run - start)
+            to += run - start
+            continue
+        record, h, weight = records[i], hashes[i], np.int64(0)
+        while i < count and hashes[i] == h and order(record, records[i]) == 0:
+            weight += np.int64(np.int32(mem.load_u32(records[i] + 12)))
+            i += 1
+        if run < end and mem.load_u64(run) == h and order(run, record) == 0:
+            weight += np.int64(np.int32(mem.load_u32(run + 12)))
+            run += size_of(run)
+        if weight == 0:
+            continue
+        if abs(weight) > SUM_MAX:
+            return OVERFLOW
+        entry = _enter(directory, entry, np.int64(h >> shift), words)
+        size = size_of(record)
+        for at in range(0, size, 8):
+            mem.store_u64(to + at, mem.load_u64(record + at))
+        mem.store_u32(to + 12, np.uint32(weight))
+        to += size
+        words += size >> 3
+        rows += 1
+        heaviest = max(heaviest, abs(weight))
+    state[0], state[1], state[2], state[3] = words, entry, rows, heaviest
     return to - target
 
 
