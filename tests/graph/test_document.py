@@ -235,3 +235,13 @@ def test_faults_of_the_sink_are_shown_at_the_link():
     assert paths_of(changed(farm(), "daemons.gate.promises", {"durability": "never"})) == [
         "daemons.gate.promises.durability"
     ]
+
+
+def test_the_printed_plan_of_the_docs_is_that_of_its_example(tmp_path):
+    text = (Path(__file__).parents[2] / "docs/graph.md").read_text()
+    file = tmp_path / "farm.toml"
+    file.write_text(text.partition("```toml\n")[2].partition("```")[0])
+    printed = text.partition("$ edged graph plan --offline farm.toml\n")[2].partition("```")[0]
+    answer = CliRunner().invoke(command, ["plan", "--offline", str(file)])
+    assert answer.exit_code == 0, answer.output
+    assert answer.output == printed
