@@ -84,6 +84,7 @@ class Arm:
     limit_bytes: int = 0
     """Limit on the process's new memory, page cache included; 0: none."""
     workers: int = 2
+    later_beats: int = LATER_BEATS
 
 
 class Costs:
@@ -369,7 +370,7 @@ def run_arm(arm: Arm) -> dict[str, Any]:
     later = time.process_time()
     dice = np.random.default_rng(4)
     keys = customers[CUSTOMER[0]].values
-    for _ in range(LATER_BEATS):
+    for _ in range(arm.later_beats):
         query.probe_sales(np.sort(dice.choice(keys, min(LATER_PROBES, keys.size), replace=False)))
     later = time.process_time() - later
     return {
@@ -378,6 +379,7 @@ def run_arm(arm: Arm) -> dict[str, Any]:
         "cpu_s": round(sum(spent.values()), 3),
         "wall_s": round(wall, 3),
         "later_cpu_s": round(later, 3),
+        "later_beats": arm.later_beats,
         "limit_bytes": arm.limit_bytes if limited else None,
         "cpu": {phase: round(value, 3) for phase, value in spent.items()},
         "memory": {"before": before, "populated": populated},

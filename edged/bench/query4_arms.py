@@ -15,6 +15,14 @@ from typing import Any
 from edged.bench.query4 import ARMS, YEARS, Arm, changed, read_tables
 from edged.bench.tpcds import AMOUNTS, CHANNELS
 from edged.errors import EdgedError
+from edged.simulate.rows import clocks_of, default_mode
+from edged.simulate.work import HOST_HZ, scale_of
+from governors.board_tariffs import ModelTariff
+from governors.power_models import power_model
+from governors.profile_reader import load
+
+BOARD = "orin-nano"
+"""The board of the simulated joules."""
 
 
 def expected(directory: str) -> list[dict[str, Any]]:
@@ -76,8 +84,25 @@ def measure_arms(
         row["equal"] = answers == [w["answers"] for w in want] and totals == [
             w["totals"] for w in want
         ]
+        row["joules"], row["later_joules"] = (
+            round(board_joules(row[key]), 2) for key in ("cpu_s", "later_cpu_s")
+        )
         rows.append(row)
     return rows
+
+
+def board_joules(cpu_s: float, name: str = BOARD) -> float:
+    """Joules above idle of so much CPU time of this machine on a board, at its boot clock.
+
+    Simulated: times by the law of `edged.simulate.work`, watts by the board's power model.
+    """
+    board = load(name)
+    model = power_model(name, "")
+    assert model is not None
+    hz = clocks_of(board, default_mode(board))["cpu"]
+    tariff = ModelTariff(model)
+    seconds = cpu_s * HOST_HZ * scale_of(board)[0] / hz
+    return seconds * (tariff.race_watts("cpu", hz, 1.0) - tariff.idle_watts)
 
 
 def cells_of(members: Sequence[str]) -> list[tuple[str, str]]:

@@ -94,7 +94,7 @@ class Runs(LoadingState):
         if rows.rows == 0:
             return
         run = self._sorted(rows, weights)
-        if run.facts.record_bytes >= self._held_most:
+        if run.facts.rows and run.facts.record_bytes >= self._held_most:
             made = self._written(run)
             assert made is not None
             self._unsynced.add(made.facts.name)
