@@ -117,9 +117,7 @@ def waits_for(jobs: Sequence[JobRuntime], pages: int, uplink: dict[str, Any] | N
         for job in jobs
         if (rows := job.staged() + sum(sink.open_rows() for sink in job.sinks.values()))
     ]
-    if pages and uplink is None:
-        found.append(f"receivers of links to acknowledge {pages} pages")
-    elif pages and uplink is not None:
+    if pages and uplink is not None:
         why = f" ({uplink['state']}: {uplink['problem']})" if uplink["problem"] else ""
         found.append(f"the centre to acknowledge {pages} pages{why}")
     return found
