@@ -207,9 +207,12 @@ def source_of(snapshot: Snapshot, job: str, stream: str) -> dict[str, Any]:
 
 def _schema(document: dict[str, Any], stream: str, source: dict[str, Any]) -> pa.Schema:
     """The stream's Arrow schema.  Raises ApiProblem 409 if its source takes no HTTP rows."""
+    from api.ingest.media_types import KEY
+    from edged.data.debezium import with_weight_column
     from edged.data.schema_document import columns
+    from edged.data.table_terms import DEBEZIUM
 
-    table = document["streams"][stream]
+    table = {**document.get("streams", {}), **document.get("tables", {})}[stream]
     if not source.get("takes_http"):
         has_guard = {"token_file", "tls_cert"} & table.get("source", {}).keys()
         raise ApiProblem(
@@ -218,4 +221,8 @@ def _schema(document: dict[str, Any], stream: str, source: dict[str, Any]) -> pa
             + (" with a token or TLS" if has_guard else ""),
             'give it `source = { type = "http" }`, or a tcp source without token and TLS',
         )
-    return columns(f"streams.{stream}", table).to_arrow()
+    found = columns(f"streams.{stream}", table)
+    if table.get("changes") != DEBEZIUM:
+        return found.to_arrow()
+    key = ",".join(table.get("key", []))
+    return with_weight_column(stream, found).to_arrow().with_metadata({KEY: key})

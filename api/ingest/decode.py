@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.json
 
-from api.ingest.media_types import ARROW, CSV, DEBEZIUM, NDJSON
+from api.ingest.media_types import ARROW, CSV, DEBEZIUM, KEY, NDJSON, POPULATED
 from api.problems import ApiProblem, ProblemFault
 from edged.data.debezium import DebeziumDecoder, EventError
 from edged.data.schema import TYPES, WEIGHT_COLUMN, Field, Schema
@@ -54,7 +54,8 @@ _PLAIN = (
 
 
 def decode(body: bytes, media_type: str, schema: pa.Schema) -> pa.RecordBatch:
-    """The rows of a body.  Raises ApiProblem 413, 415 or 422."""
+    """The rows of a body; where they end a table's first ones, POPULATED is in the schema's
+    metadata.  Raises ApiProblem 413, 415 or 422."""
     read: dict[str, Callable[[bytes, pa.Schema], pa.Table]] = {
         NDJSON: _ndjson,
         CSV: _csv,
@@ -65,7 +66,8 @@ def decode(body: bytes, media_type: str, schema: pa.Schema) -> pa.RecordBatch:
     columns = [_column(table, field) for field in schema]
     made = pa.Table.from_arrays(columns, schema=schema).combine_chunks()
     batches = made.to_batches()
-    return batches[0] if batches else pa.RecordBatch.from_pylist([], schema)
+    batch = batches[0] if batches else pa.RecordBatch.from_pylist([], schema)
+    return batch.replace_schema_metadata(table.schema.metadata)
 
 
 def _ndjson(body: bytes, schema: pa.Schema) -> pa.Table:
@@ -104,8 +106,11 @@ def _debezium(body: bytes, schema: pa.Schema) -> pa.Table:
     _bounded(body, 2 * body.count(b"{"), schema)
     kinds = {kind.arrow: kind for kind in TYPES.values()}
     columns = Schema.of(Field(f.name, kinds[f.type], f.nullable) for f in schema)
+    key = (schema.metadata or {}).get(KEY, b"").decode()
     try:
-        return pa.Table.from_batches([DebeziumDecoder(columns).decode(body).rows])
+        found = DebeziumDecoder(columns, key=key.split(",") if key else ()).decode(body)
+        table = pa.Table.from_batches([found.rows])
+        return table.replace_schema_metadata({POPULATED: b"1"} if found.populated else None)
     except EventError as problem:
         raise wrong(
             f"line {problem.line}", problem.problem, "send events of Debezium, one a line"

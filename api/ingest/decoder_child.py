@@ -37,7 +37,7 @@ def answer(header: dict[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:
         schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(header["schema"])))
         batch = decode(body, header["media_type"], schema)
         sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, schema) as writer:
+        with pa.ipc.new_stream(sink, batch.schema) as writer:
             writer.write_batch(batch)
         return {}, sink.getvalue().to_pybytes()
     except ApiProblem as problem:

@@ -6,6 +6,9 @@ Each request is one batch, so that all of its rows are committed or none.  Batch
 the daemon is away.  Each connection asks to settle (docs/producers.md): batches up to HELLO's
 number are committed; other sent batches never will be, and return to the queue for new numbers.  If
 the daemon refused a batch, it is the first one after HELLO's number.
+
+A batch that ends a table's first rows is named in the greeting before it is sent, so that its
+commit is that of the end as well.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ import pyarrow as pa
 
 from api.ingest.frame_connection import HELLO_S, AsyncFrameConnection, ProducerRefused
 from api.ingest.keys import KeyRecord, Keys
+from api.ingest.media_types import POPULATED
 from api.ingest.store_full import RETRY_FULL_S, STORE_DO
 from api.problems import ApiProblem, ProblemFault
 from edged.client import frames
@@ -45,6 +49,8 @@ class PendingBatch:
     done: asyncio.Future[int | None]
     """Completes with the rows that this producer lost while the batch was on its way; None: that
     is not known."""
+    last: bool = False
+    """Whether a table's first rows end with it."""
     seq: int = 0
     lost_before: int | None = None
     """Rows that this producer had lost when the batch was sent."""
@@ -90,6 +96,8 @@ class StreamProducer:
         self._wire: AsyncFrameConnection | None = None
         self._last = 0
         """The last assigned number."""
+        self._said_last = 0
+        """The batch that the last greeting has named as the end of a table's first rows."""
         self._lost: int | None = None
         """Rows of this producer that were dropped by their times, late or too far ahead; None
         until the daemon has said it on this connection."""
@@ -151,7 +159,8 @@ class StreamProducer:
         message = self._serializer.prepare(batch)
         done = asyncio.get_running_loop().create_future()
         done.add_done_callback(_look)  # its request may have been cancelled
-        one = PendingBatch(message, key, digest, done)
+        last = POPULATED in (batch.schema.metadata or {})
+        one = PendingBatch(message, key, digest, done, last)
         self._queue.append(one)
         self.bytes += one.size
         self._wake()
@@ -249,7 +258,10 @@ class StreamProducer:
     async def _connect(self) -> None:
         """Connect, and settle all batches that were ever sent."""
         producer = await self._blocking(self._keys.producer, self.job, self.stream)
-        greeting = self._serializer.greeting(self.stream, producer, None, settle=True, losses=True)
+        self._said_last = next((one.seq for one in self._unacked if one.last), 0)
+        greeting = self._serializer.greeting(
+            self.stream, producer, None, settle=True, losses=True, last=self._said_last
+        )
         self._wire = await AsyncFrameConnection.connect(await self._address(), greeting)
         final = self._wire.hello
         self._acked(final)
@@ -321,6 +333,8 @@ class StreamProducer:
         for one in fresh:
             self._last += 1
             one.seq, one.lost_before = self._last, self._lost
+        if any(one.last and one.seq != self._said_last for one in fresh):
+            raise ConnectionResetError("the next greeting names the last of a table's first rows")
         entries = [
             KeyRecord(one.key, one.digest, one.seq, one.message.rows)
             for one in fresh

@@ -134,6 +134,8 @@ def is_empty(facts: BeatFacts, jobs: Sequence[JobRuntime]) -> bool:
                 return False
             if j.race and f.watermark_us != job.streams[name].time.watermark_us:
                 return False
+            if f.populated:
+                return False
         if j.race and (job.waiting() or job.seals(j.flush, facts.wall_us)):
             return False
     return True

@@ -12,6 +12,7 @@ replay of the record therefore repeats the beat exactly.
                   "reopen": µs | null, "loaded": [chunks, rows]}},
         "loads": {operator: {…}}}}}
 
+A table whose source says so has `"populated": true` in the beat with the last of its first rows.
 `processed` is missing where no operator left rows to later beats (`Deferring` in
 `edged.operators.base`), and `sealed_early` where no sink sealed pages to keep its open ones within
 these bytes.  `throttled` is there where the job took no rows because a sink was full.
@@ -64,6 +65,8 @@ class StreamFacts:
     """The watermark before this beat's rows, of an ended stream that is opened again."""
     loaded: list[int] = field(default_factory=list)
     """[chunks, rows] that skipped the log: they are neither logged nor taken."""
+    populated: bool = False
+    """Whether a table's first rows are complete with this beat's, as the source has said."""
 
     @property
     def rows(self) -> int:
@@ -134,6 +137,7 @@ class BeatFacts:
                         "set_aside": f.set_aside,
                         "reopen": f.reopen_us,
                         **({"loaded": f.loaded} if f.loaded else {}),
+                        **({"populated": True} if f.populated else {}),
                     }
                     for s, f in j.streams.items()
                 },
@@ -173,6 +177,7 @@ def _stream_facts(document: dict[str, Any]) -> StreamFacts:
         document["refused"],
         document.get("reopen"),
         document.get("loaded", []),
+        document.get("populated", False),
     )
 
 

@@ -221,6 +221,7 @@ class JobRuntime(PlacedOperators):
             s.time.take(chunks[name], count)
             left = chunks[name].after(count)
             f.watermark_us = s.time.propose(s.staging.producers, left, monotonic_us)
+            f.populated = s.populates(f.take_rows)
         if self.draining:
             self._end(facts)
         else:

@@ -46,7 +46,9 @@ class StreamRuntime:
     aligned: bool = False
     """Whether staged rows wait for another stream of a join, or for a table."""
     populated: bool = False
-    """Whether all first rows of a table have been taken: its source has ended once."""
+    """Whether all first rows of a table have been taken: its source has said so, or ended once."""
+    _first_rows: int | None = None
+    """Rows of this run up to the end of a table's first ones; None: they have not ended."""
     turns: list[LaggardTurn] = field(default_factory=list)
     """What `judge` has changed, for the events; the reader clears it."""
 
@@ -94,6 +96,15 @@ class StreamRuntime:
             turn = LaggardTurn(producers.ids[n], bool(producers.behind[n]), distance_us)
             self.turns.append(turn)
 
+    def populates(self, rows: int) -> bool:
+        """Whether a beat that takes `rows` rows takes the last of a table's first ones, as a
+        producer has said it (`Producers.lasts`)."""
+        if self.plan.table is None or self.populated or not self.staging.producers.populated():
+            return False
+        if self._first_rows is None:
+            self._first_rows = self.staging.received
+        return self.staging.received - (self.staging.rows - rows) >= self._first_rows
+
     def forget(self) -> None:
         """Reset what is kept of producers that the source has forgotten."""
         if forgotten := self.staging.producers.forgotten:
@@ -126,7 +137,7 @@ class StreamRuntime:
         rows = f.rows if live else f.take_rows
         batch, none = self.staging.pending(rows), self.none
         if self.plan.table is not None:
-            self.populated |= self.ended
+            self.populated |= self.ended or f.populated
             return batch, none
         if not f.take_chunks:
             return batch, none

@@ -2,7 +2,8 @@
 there.
 
 A stream that waits stays staged.  The end of a table's first rows is a fact of a beat's record: the
-watermark of a source that has ended.  A replay so takes the same rows.
+watermark of a source that has ended, or `populated` where the source says so before it ends.  A
+replay so takes the same rows.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class TableWaits:
         complete = {
             name
             for name, s in streams.items()
-            if s.populated or facts[name].watermark_us == WATERMARK_MAX_US
+            if s.populated or facts[name].populated or facts[name].watermark_us == WATERMARK_MAX_US
         }
         return any(self._tables[name] <= complete and streams[name].staging.rows for name in held)
 

@@ -4,7 +4,8 @@ Producer → edged is a plain Arrow IPC stream.  Metadata of the schema: `edged.
 `edged.producer` (this producer's id), `edged.token`, `edged.settle` ("1": HELLO comes once it is
 final), `edged.content` (names what this producer sends), `edged.losses` ("1": LOST frames come),
 `edged.session` (COUNTER.NONCE.BASE of a link), `edged.from` (decimal ASCII: the first batch that
-this producer still has).  Metadata of each record batch: `edged.seq`, decimal ASCII, counting 1, 2,
+this producer still has), `edged.last` (the number of the batch with which a table's first rows
+end).  Metadata of each record batch: `edged.seq`, decimal ASCII, counting 1, 2,
 3 … per producer; `edged.watermark`, decimal ASCII with an optional sign: event time (µs) before
 which no later row comes, 2^63 - 1 at the end of the stream; `edged.sum`, 16 hexadecimal digits:
 what the producer calls the batch besides its number.
@@ -28,7 +29,7 @@ import struct
 
 STREAM_KEY, PRODUCER_KEY, TOKEN_KEY = b"edged.stream", b"edged.producer", b"edged.token"
 SETTLE_KEY, SEQ_KEY = b"edged.settle", b"edged.seq"
-CONTENT_KEY, LOSSES_KEY = b"edged.content", b"edged.losses"
+CONTENT_KEY, LOSSES_KEY, LAST_KEY = b"edged.content", b"edged.losses", b"edged.last"
 SESSION_KEY, FROM_KEY = b"edged.session", b"edged.from"
 WATERMARK_KEY, SUM_KEY = b"edged.watermark", b"edged.sum"
 

@@ -16,6 +16,7 @@ import pyarrow as pa
 from edged.client.frames import (
     CONTENT_KEY,
     END_OF_STREAM,
+    LAST_KEY,
     LOSSES_KEY,
     PRODUCER_KEY,
     SEQ_KEY,
@@ -71,9 +72,10 @@ class Serializer:
         *,
         content: str = "",
         losses: bool = False,
+        last: int = 0,
     ) -> bytes:
-        """The schema message that opens a connection; with `settle` HELLO waits until it is
-        final."""
+        """The schema message that opens a connection; with `settle` HELLO waits until it is final.
+        A table's first rows end with batch `last`; 0: that is not known."""
         metadata = {STREAM_KEY: stream.encode()}
         if producer:
             metadata[PRODUCER_KEY] = producer.encode()
@@ -85,6 +87,8 @@ class Serializer:
             metadata[CONTENT_KEY] = content.encode()
         if losses:
             metadata[LOSSES_KEY] = b"1"
+        if last:
+            metadata[LAST_KEY] = b"%d" % last
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, self.schema.with_metadata(metadata)):
             pass

@@ -9,6 +9,14 @@ An event is an envelope as above, or one below `payload`, as converters with sch
     u     update                  `before` with weight -1, then `after` with weight 1
     d     delete                  `before` with weight -1
 
+Where a table's key is given, the rows are named by it, and events need no whole old rows, as
+PostgreSQL sends them by default:
+
+    c r   insert, snapshot        `after` with weight 1, in place of the row of its key
+    u     update                  the same; where `before` is there and has another key, before it
+                                  `before` with weight -1
+    d     delete                  `before` with weight -1; only its key counts
+
 Rows come in the order of events.  A line `null` (a tombstone) and blank lines are skipped; keys
 that no column names are ignored.  `source.snapshot` of `last` says that the event is the last of
 the table's first population.
@@ -19,14 +27,15 @@ data, which is base64.
 
 Everything else is an error that names the line: text that is no JSON or is cut off, an unknown op,
 truncation (`t`), a missing `before` or `after`, a value of another type, a null or a missing key in
-a column that is not nullable.  PostgreSQL writes whole old rows with `REPLICA IDENTITY FULL`.
+a column that is not nullable; by key the latter counts for the key in `before`, and for the whole
+of `after`.  PostgreSQL writes whole old rows with `REPLICA IDENTITY FULL`.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,11 +47,10 @@ import pyarrow.json
 
 from edged.data.schema import BINARY, INT32, TIMESTAMP, WEIGHT_COLUMN, Field, Schema
 from edged.data.schema_document import columns, weight_column
-from edged.data.table_terms import INSERT
+from edged.data.table_terms import DEBEZIUM, INSERT
 from edged.documents.reader import below, choice
 from edged.errors import JobError
 
-DEBEZIUM = "debezium"
 OPS = ("c", "r", "u", "d")
 _SNIFFED = 200
 """Lines that are searched for a first value of a timestamp."""
@@ -103,9 +111,15 @@ class DebeziumRows:
 class DebeziumDecoder:
     """Decodes blocks of whole lines."""
 
-    def __init__(self, schema: Schema, names: Mapping[str, str] | None = None) -> None:
-        """`schema` has WEIGHT_COLUMN; `names` maps columns to keys of a row where they differ."""
-        self._schema = schema
+    def __init__(
+        self,
+        schema: Schema,
+        names: Mapping[str, str] | None = None,
+        key: Sequence[str] = (),
+    ) -> None:
+        """`schema` has WEIGHT_COLUMN; `names` maps columns to keys of a row where they differ.
+        `key` holds the columns that name a row; none: whole old rows do."""
+        self._schema, self._by = schema, frozenset(key)
         self._keys = {f.name: (names or {}).get(f.name, f.name) for f in schema}
 
     def decode(self, block: bytes) -> DebeziumRows:
@@ -118,7 +132,11 @@ class DebeziumDecoder:
         lines = _Lines(block)
         events = self._parsed(lines, self._text_timestamps(lines))
         before, after, op = (_part(events, name) for name in ("before", "after", "op"))
-        places = _Places.of(_codes(op, lines), before, after, lines)
+        codes = _codes(op, lines)
+        taken = codes >= OPS.index("d" if self._by else "u")
+        if self._by:
+            taken |= (codes == OPS.index("u")) & self._moved(before, after)
+        places = _Places.of(codes, taken, before, after, lines)
         arrays = []
         for f in self._schema:
             if f.name == WEIGHT_COLUMN:
@@ -126,7 +144,10 @@ class DebeziumDecoder:
                 continue
             key = self._keys[f.name]
             both = pa.concat_arrays([pc.struct_field(before, key), pc.struct_field(after, key)])
-            arrays.append(_column(f, both.take(places.rows), places, lines))
+            values = both.take(places.rows)
+            if self._by and f.name not in self._by and not f.nullable:
+                values = _filled(f, values, places.weights < 0)
+            arrays.append(_column(f, values, places, lines))
         rows = pa.RecordBatch.from_arrays(arrays, schema=self._schema.to_arrow())
         return DebeziumRows(rows, bool(_LAST.search(block)) and _is_last(lines))
 
@@ -155,6 +176,15 @@ class DebeziumDecoder:
             return found.combine_chunks()
 
         return _attempt(read, len(lines), lines.number)
+
+    def _moved(self, before: pa.Array, after: pa.Array) -> npt.NDArray[np.bool_]:
+        """The events with an old row whose key is not the new one's."""
+        moved = np.zeros(len(before), np.bool_)
+        for name in self._by:
+            old, new = (pc.struct_field(part, self._keys[name]) for part in (before, after))
+            moved |= np.asarray(pc.fill_null(pc.not_equal(old, new), True))
+        moved &= np.asarray(before.is_valid())
+        return moved
 
     def _text_timestamps(self, lines: _Lines) -> set[str]:
         """The timestamp columns whose first value is text."""
@@ -211,10 +241,18 @@ class _Places:
     event: Ints
 
     @classmethod
-    def of(cls, codes: Ints, before: pa.Array, after: pa.Array, lines: _Lines) -> _Places:
-        """The rows of events with these ops.  Raises EventError where a part is missing."""
+    def of(
+        cls,
+        codes: Ints,
+        taken: npt.NDArray[np.bool_],
+        before: pa.Array,
+        after: pa.Array,
+        lines: _Lines,
+    ) -> _Places:
+        """The rows of events with these ops, of which some take an old row.  Raises EventError
+        where a part is missing."""
         count = codes.size
-        taken, given = codes >= OPS.index("u"), codes <= OPS.index("u")
+        given = codes <= OPS.index("u")
         for name, needed, part in (("before", taken, before), ("after", given, after)):
             missing = needed & ~np.asarray(part.is_valid())
             if missing.any():
@@ -275,6 +313,18 @@ def _column(f: Field, values: pa.Array, places: _Places, lines: _Lines) -> pa.Ar
         part = "before" if places.weights[i] < 0 else "after"
         raise EventError(lines.number(int(places.event[i])), f"{part} has no {f.name}")
     return values
+
+
+def _filled(f: Field, values: pa.Array, rows: npt.NDArray[np.bool_]) -> pa.Array:
+    """The values, with 0 or empty text in place of nulls in some rows, whose values do not
+    count."""
+    missing = rows & np.asarray(values.is_null())
+    if not missing.any():
+        return values
+    zero = pa.scalar(0).cast(values.type)
+    if pa.types.is_string(values.type):
+        zero = pa.scalar("1970-01-01T00:00:00Z" if f.dtype is TIMESTAMP else "")
+    return pc.if_else(pa.array(missing), zero, values)
 
 
 def _timestamps(values: pa.Array) -> pa.Array:

@@ -8,8 +8,8 @@ A recovery that lost positions (`lose_positions`) leaves producers with numbers 
 The first batch of such a producer may be ahead of its number; what is between was acknowledged and
 is lost, and is in `jumps`.
 
-Durable: ids, seq, latest_us, ended, behind, late, contents, promised_us, sums, sessions, unsure,
-names_lost.  `seen_us` is on
+Durable: ids, seq, latest_us, ended, behind, late, contents, promised_us, sums, sessions, lasts,
+unsure, names_lost.  `seen_us` is on
 the monotonic clock of this run, `ahead` counts in this run.
 `changes` gives the delta for a beat's record; `apply` replays it in the order freed numbers, new
 names, values.  `late` is not in it: a replay counts late rows again.  Both `changes` and `to_json`
@@ -104,6 +104,8 @@ class Producers:
         """What producers send, by number, of those that name it."""
         self.sessions = Names()
         """The last session of producers that are links of other daemons: counter and nonce."""
+        self.lasts = Names()
+        """The number of the batch with which a table's first rows end, of producers that say so."""
         self.unsure: set[int] = set()
         """Numbers whose `seq` may be too low: the record of later batches is lost."""
         self.names_lost = False
@@ -119,6 +121,14 @@ class Producers:
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    def end_first_rows(self, number: int, last: int) -> None:
+        """Note that a table's first rows end with batch `last` of a producer."""
+        self.lasts.put(number, str(last))
+
+    def populated(self) -> bool:
+        """Whether the last one of a table's first batches is staged."""
+        return any(self.seq[number] >= int(last) for number, last in self.lasts.items())
 
     def count(self) -> int:
         """Producers with a name."""
@@ -161,6 +171,7 @@ class Producers:
         self.promised_us[number] = WATERMARK_MIN_US
         self.contents.pop(number, None)
         self.sessions.pop(number, None)
+        self.lasts.pop(number, None)
         self.unsure.discard(number)
         self.forgotten.append(number)
         self._free = sorted({*self._free, number})
@@ -196,7 +207,7 @@ class Producers:
     def changes_if_any(self) -> dict[str, Any]:
         """`changes`; an empty dict where nothing has changed."""
         at = self._changed_numbers()
-        named = self.contents.changed() or self.sessions.changed()
+        named = any(names.changed() for names in (self.contents, self.sessions, self.lasts))
         if at.size or self._new or self.forgotten or named:
             return self._changes(at)
         return {}
@@ -218,6 +229,8 @@ class Producers:
         }
         if sessions := self.sessions.changes():
             changes["sessions"] = sessions
+        if lasts := self.lasts.changes():
+            changes["lasts"] = lasts
         if (self.promised_us[at] != WATERMARK_MIN_US).any() or self.sums[at].any():
             changes["promised_us"] = self.promised_us[at].tolist()
             changes["sums"] = self.sums[at].tolist()
@@ -242,6 +255,7 @@ class Producers:
         self.sums[at] = changes.get("sums", 0)
         self.contents.apply(changes.get("contents", []))
         self.sessions.apply(changes.get("sessions", []))
+        self.lasts.apply(changes.get("lasts", []))
         self.mark_logged()
 
     def apply_behind_hole(self, changes: Mapping[str, Any]) -> None:
@@ -261,7 +275,7 @@ class Producers:
             for name in ("number", *_VALUES)
             if name in changes
         }
-        for name in ("contents", "sessions"):
+        for name in ("contents", "sessions", "lasts"):
             rest[name] = [[n, c] for n, c in changes.get(name, []) if n in named]
         self.apply({**changes, **rest})
 
@@ -271,6 +285,7 @@ class Producers:
         self._logged = self._values()
         self.contents.mark_logged()
         self.sessions.mark_logged()
+        self.lasts.mark_logged()
 
     def to_json(self) -> dict[str, Any]:
         """The durable fields, for a snapshot."""
@@ -285,6 +300,7 @@ class Producers:
             "promised_us": self.promised_us.tolist(),
             "sums": self.sums.tolist(),
             "sessions": self.sessions.to_json(),
+            "lasts": self.lasts.to_json(),
             "unsure": sorted(self.unsure),
             "names_lost": self.names_lost,
         }
@@ -311,6 +327,7 @@ class Producers:
         self.late = np.array(document.get("late", [0] * n), np.int64)
         self.contents = Names(document.get("contents", []))
         self.sessions = Names(document.get("sessions", []))
+        self.lasts = Names(document.get("lasts", []))
         self.promised_us = np.array(document.get("promised_us", [WATERMARK_MIN_US] * n), np.int64)
         self.sums = np.array(document.get("sums", [0] * n), np.int64)
         self.unsure = set(document.get("unsure", ()))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-INSERT, UPSERT = "insert", "upsert"
+INSERT, UPSERT, DEBEZIUM = "insert", "upsert", "debezium"
 WEIGHT = "weight:"
 """Before the name of the weight column."""
 
@@ -21,10 +21,21 @@ class TableTerms:
     changes: str = INSERT
     """`insert`: each row is new.  `upsert`: it replaces the row of its key.  `weight:<column>`: the
     column says how often the row is added, or taken back where it is negative.  `debezium`: as
-    the source decodes its envelopes."""
+    the source decodes its envelopes; see `by_key`."""
     role: str = "auto"
     """A hint, how often the table changes."""
     compact: str = "auto"
     """When its files are merged (`edged.tables.base.COMPACTIONS`)."""
     missing: str = REFUSE
     """What becomes of a delete of an absent row."""
+
+    @property
+    def by_key(self) -> bool:
+        """Whether rows are events that name their row by its key: one of weight 1 replaces the row
+        of its key, one of weight -1 takes it back, whatever its other columns hold."""
+        return bool(self.key) and self.changes == DEBEZIUM
+
+    @property
+    def finds_by_key(self) -> bool:
+        """Whether a change needs the row that its key has already."""
+        return self.by_key or self.changes == UPSERT or (self.changes == INSERT and bool(self.key))

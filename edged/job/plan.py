@@ -28,7 +28,7 @@ from edged.data import debezium
 from edged.data.flow import Link
 from edged.data.schema import Schema
 from edged.data.schema_document import columns, time_column
-from edged.data.table_terms import TableTerms
+from edged.data.table_terms import DEBEZIUM, TableTerms
 from edged.documents import reader as doc
 from edged.documents.faults import FaultCollector, each
 from edged.errors import JobError
@@ -312,7 +312,7 @@ class _JobReader:
             duration("silent_after", 0),
             duration("max_behind", "1h", 1),
             wrong.attempt(lambda: debezium.stream_weight(path, document, schema), ""),
-            events=document.get("changes") == debezium.DEBEZIUM,
+            events=document.get("changes") == DEBEZIUM,
         )
         if not wrong.faults:
             self.links[name] = link = Link(schema, time, plan.lateness_us, plan.weight)
@@ -330,7 +330,7 @@ class _JobReader:
         document = _entry(path, document)
         self.unknown(path, document, tables.KEYS)
         schema = columns(path, document)
-        if events := document.get("changes") == debezium.DEBEZIUM:
+        if events := document.get("changes") == DEBEZIUM:
             schema = debezium.with_weight_column(f"{path}.columns", schema)
         wrong, unset = FaultCollector(), cast(SourcePlan, None)
         terms = wrong.attempt(lambda: tables.terms(path, document, schema), TableTerms())

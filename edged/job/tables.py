@@ -17,11 +17,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from edged.data.debezium import DEBEZIUM
 from edged.data.schema import INT32, WEIGHT_COLUMN, Schema
 from edged.data.table_terms import (
+    DEBEZIUM,
     INSERT,
     MISSING,
+    OWE,
     REFUSE,
     ROLES,
     UPSERT,
@@ -46,8 +47,12 @@ def terms(path: str, document: Mapping[str, Any], schema: Schema) -> TableTerms:
     role = wrong.attempt(lambda: doc.choice(path, document, "role", ROLES, "auto"), "auto")
     compact = wrong.attempt(lambda: doc.choice(path, document, "compact", COMPACTIONS, AUTO), AUTO)
     missing = wrong.attempt(lambda: doc.choice(path, document, "missing", MISSING, REFUSE), REFUSE)
+    made = TableTerms(key, changes, role, compact, missing)
+    if made.by_key and missing == OWE:
+        advice = f"refuse or count, or leave {doc.below(path, 'key')} out"
+        wrong.note(doc.below(path, "missing"), "a delete by key owes no row", advice)
     wrong.settle()
-    return TableTerms(key, changes, role, compact, missing)
+    return made
 
 
 def weight_column(changes: str) -> str:

@@ -6,6 +6,8 @@ that.
 
     insert     weight 1; with a key, a row whose key is there already is refused
     upsert     the row of the key is taken back, where there is one, and the new one added
+    by key     events of weight 1 as upsert; one of weight -1 takes the row of its key back, and is
+               refused where there is none
     weights    as the column says; a row of weight 0 is refused, and so is, unless it is owed, a
                delete of a row that is not there
 
@@ -21,6 +23,7 @@ from pathlib import PurePath
 from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from edged.data.columns import Batch, empty_batch
 from edged.data.concatenate import concatenate
@@ -30,7 +33,7 @@ from edged.data.hashing import all_valid
 from edged.data.schema import Schema
 from edged.data.scratch import Scratch
 from edged.data.table_terms import INSERT, OWE, REFUSE, UPSERT, TableTerms
-from edged.operators._row_codes import firsts, lasts, project, row_codes, sums
+from edged.operators._row_codes import Int64s, firsts, lasts, project, row_codes, sums
 from edged.operators.base import OperatorPlace
 from edged.platform.disk import DISK_FULL
 from edged.tables.base import (
@@ -142,8 +145,10 @@ class TableSide:
     def _meaning(self, batch: Batch, beat: BeatContext) -> Changes:
         rows = project(batch, self.kept)
         if self._link.weight:
-            weights = batch[self._link.weight].values
-            return self._weighted(rows, np.ascontiguousarray(weights, np.int32), beat)
+            weights = np.ascontiguousarray(batch[self._link.weight].values, np.int32)
+            if self._terms.by_key:
+                return self._events(rows, weights, beat)
+            return self._weighted(rows, weights, beat)
         changes = Changes(rows, np.ones(rows.rows, np.int32))
         if not self._terms.key or not rows.rows:
             return changes
@@ -228,11 +233,13 @@ class TableSide:
 
     def _upserts(self, rows: Batch) -> Changes:
         """The last row of each key, and the rows that they replace taken back."""
-        codes = row_codes(rows, self._terms.key)
-        newest = lasts(codes)
+        newest = np.sort(lasts(row_codes(rows, self._terms.key)))
         if newest.size < rows.rows:
-            rows = take(rows, np.sort(newest), self._scratch[0])
-        old = self._found(rows)
+            rows = take(rows, newest, self._scratch[0])
+        return self._replacing(self._found(rows), rows)
+
+    def _replacing(self, old: Matches, rows: Batch) -> Changes:
+        """The rows, and the old ones of their keys taken back; what is in both is no change."""
         if not old.rows.rows:
             return Changes(rows, np.ones(rows.rows, np.int32))
         both = concatenate(self.kept, [old.rows, rows], self._scratch[1])
@@ -242,6 +249,30 @@ class TableSide:
         if changed.size == both.rows:
             return Changes(both, weights)
         return Changes(take(both, changed, self._scratch[2]), weights[changed])
+
+    def _events(self, rows: Batch, weights: Weights, beat: BeatContext) -> Changes:
+        """What is left of events by key: the last one of each key decides."""
+        sure = np.abs(weights) == 1
+        if not sure.all():
+            at = int(np.flatnonzero(~sure)[0])
+            self._refuse(int((~sure).sum()), rows, at, beat, "its weight is neither 1 nor -1")
+            kept = np.flatnonzero(sure)
+            rows, weights = take(rows, kept, self._scratch[3]), weights[kept]
+        if not rows.rows:
+            return Changes(rows, weights)
+        codes = row_codes(rows, self._terms.key)
+        newest = np.sort(lasts(codes))
+        last = take(rows, newest, self._scratch[0])
+        old = self._found(last)
+        held = np.zeros(newest.size, np.bool_)
+        held[codes[newest[old.probe]]] = True
+        absent = _deletes_of_nothing(codes, weights < 0, held)
+        if absent.size:
+            self._refuse(absent.size, rows, int(absent[0]), beat, "no such row is there")
+        stay = np.flatnonzero(weights[newest] > 0)
+        if stay.size < newest.size:
+            last = take(last, stay, self._scratch[0], "stay")
+        return self._replacing(old, last)
 
     def _inserts(self, changes: Changes, beat: BeatContext) -> Changes:
         """The first row of each key, without those whose key is there."""
@@ -346,6 +377,22 @@ class TableSide:
             self.refused_at = f"beat {beat.number}, {values}: {why}"
 
 
+def _deletes_of_nothing(
+    codes: Int64s, deletes: npt.NDArray[np.bool_], held: npt.NDArray[np.bool_]
+) -> Int64s:
+    """The deletes whose key has no row when they come, ascending.
+
+    `codes` are the events' keys, `held` says of each key whether it had a row before the first.
+    """
+    order = np.argsort(codes, kind="stable")
+    key, gone = codes[order], deletes[order]
+    first = np.ones(key.size, np.bool_)
+    first[1:] = key[1:] != key[:-1]
+    before = np.ones(key.size, np.bool_)
+    before[1:] = ~gone[:-1]
+    return np.sort(order[gone & ~np.where(first, held[key], before)])
+
+
 def _apply(state: TableState, rows: Batch, weights: Weights, beat: BeatContext) -> None:
     """Apply changes to a state."""
     _with_room(lambda: state.apply(rows, weights), beat)
@@ -376,14 +423,13 @@ def _with_room(work: Callable[[], None], beat: BeatContext) -> None:
 
 def two_states(terms: TableTerms, on: Sequence[str]) -> bool:
     """Whether the table's own key needs a state beside that of the operator's key."""
-    found_by_key = terms.changes == UPSERT or (terms.changes == INSERT and bool(terms.key))
-    return found_by_key and set(terms.key) != set(on)
+    return terms.finds_by_key and set(terms.key) != set(on)
 
 
 def needed_by_table(link: Link) -> tuple[str, ...]:
     """The columns that a table's changes are found by, beside the operator's."""
     terms = link.table
-    return () if terms is None or terms.changes not in (UPSERT, INSERT) else terms.key
+    return () if terms is None or not terms.finds_by_key else terms.key
 
 
 def under(saved: State, name: str) -> State:

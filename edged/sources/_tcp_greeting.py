@@ -34,6 +34,7 @@ class Greeting:
     With `settle`, HELLO is sent only once it is final; with `losses`, LOST frames are sent.
     `content` names what the producer sends; "": it is not named.  `session` is that of a link.
     `first` is the first batch that the producer still has; 0: it does not say.
+    A table's first rows end with batch `last`; 0: the producer does not say it.
     """
 
     stream: str
@@ -43,6 +44,7 @@ class Greeting:
     content: str
     session: Session | None
     first: int
+    last: int
     schema: pa.Schema
     message: bytes
     size: int
@@ -98,9 +100,10 @@ def read_greeting(data: bytes, token: bytes | None) -> Greeting | None:
     losses = _flag(metadata, frames.LOSSES_KEY, producer)
     content = _content(metadata, producer)
     session = _session(metadata, producer)
-    first = _first(metadata, producer)
+    first = _number(metadata, frames.FROM_KEY, producer)
+    last = _number(metadata, frames.LAST_KEY, producer)
     return Greeting(
-        stream, producer, settle, losses, content, session, first, schema, data[:size], size
+        stream, producer, settle, losses, content, session, first, last, schema, data[:size], size
     )
 
 
@@ -151,12 +154,13 @@ def _session(metadata: dict[bytes, bytes], producer: str) -> Session | None:
     return None if raw is None else Session.parse(raw)
 
 
-def _first(metadata: dict[bytes, bytes], producer: str) -> int:
-    raw = metadata.get(frames.FROM_KEY)
+def _number(metadata: dict[bytes, bytes], key: bytes, producer: str) -> int:
+    raw = metadata.get(key)
     if raw is None:
         return 0
     if not producer or not raw.isdigit() or len(raw) > ipc.SEQ_DIGITS_MAX or int(raw) == 0:
-        raise ProtocolError("edged.from is a batch's number, and goes with an edged.producer")
+        text = f"{key.decode()} is a batch's number, and goes with an edged.producer"
+        raise ProtocolError(text)
     return int(raw)
 
 

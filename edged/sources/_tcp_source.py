@@ -363,6 +363,8 @@ class TcpSource(Source):
             feed.attach(connection, greeting, monotonic_us)
             connection.links = greeting.session is not None
             connection.state = OPEN
+            if greeting.last:
+                feed.staging.producers.end_first_rows(connection.number, greeting.last)
             if greeting.losses:
                 connection.told = feed.losses(connection.number)
                 feed.askers[connection.number] = connection

@@ -17,8 +17,8 @@ read have not changed.  At the end of the files the producer's end of stream is 
 start finds other files than at that end, rows behind the last one go on, and the stream opens
 again.
 
-Where Debezium's events are a table's, the end of its snapshot is an end of stream, too: the end of
-the block of 4 MiB that it is in.
+Where Debezium's events are a table's, the end of its snapshot ends the table's population: the end
+of the block of 4 MiB that it is in.
 
 Unreadable rows are refused together with the rows read with them.  Rows before them stay staged;
 nothing after them is read until the source is restarted, and the stream does not end.
@@ -68,6 +68,8 @@ class FileSourcePlan(SourcePlan):
     time: str
     events: bool = False
     """Whether lines are events of Debezium."""
+    key: tuple[str, ...] = ()
+    """The key of a table; empty: it has none."""
 
     keys: ClassVar[frozenset[str]] = frozenset({"path", "format", "pace", "producer", "columns"})
 
@@ -90,6 +92,7 @@ class FileSourcePlan(SourcePlan):
             stream.schema,
             stream.time,
             stream.events,
+            () if stream.table is None else stream.table.key,
         )
 
     def share_key(self) -> str:
@@ -137,8 +140,6 @@ class _Replay:
         self._batches: Iterator[Batch] = iter(())
         self._head: Batch | None = None
         self._latest = np.empty(0, np.int64)
-        self._populated = plan.time != ""
-        """Whether a table's end of its first population is staged; a stream has none."""
         self.problem = ""
         """Why reading the files has stopped."""
         self.rows = 0
@@ -162,7 +163,12 @@ class _Replay:
         """Find and check the files; returns their reader.  Raises ConfigError."""
         plan = self._plan
         reader = Reader(
-            find_files(plan.path, root), plan.schema, plan.columns, plan.format, plan.events
+            find_files(plan.path, root),
+            plan.schema,
+            plan.columns,
+            plan.format,
+            plan.events,
+            plan.key,
         )
         reader.check()
         return reader
@@ -185,6 +191,8 @@ class _Replay:
             except ConfigError as problem:
                 self.problem = str(problem)
                 return None
+            if self.reader is not None and self.reader.populated:
+                self._end_population()
             if self._head is None:
                 self._end()
                 return None
@@ -204,6 +212,12 @@ class _Replay:
         producers.ended[self._producer] = 1
         producers.contents.put(self._producer, self.reader.content())
 
+    def _end_population(self) -> None:
+        """Note that a table's first rows are staged."""
+        producers = self._staging.producers
+        if not self._plan.time and self._producer not in producers.lasts:
+            producers.end_first_rows(self._producer, int(producers.seq[self._producer]))
+
     def next_us(self) -> int | None:
         """Event time at which the next row is due: the largest of all rows so far."""
         return None if self.head() is None else int(self._latest[0])
@@ -217,8 +231,6 @@ class _Replay:
         if self.head() is not None:
             self._staging.producers.seen_us[self._producer] = monotonic_us
         while (head := self.head()) is not None:
-            if self._population_ends():
-                return True
             due = head.rows
             if limit_us is not None:
                 due = int(np.searchsorted(self._latest, limit_us, side="right"))
@@ -230,15 +242,6 @@ class _Replay:
             take = min(due, max(1, room * head.rows // max(1, head.nbytes())))
             self._stage(head, take, wall_us)
         return False
-
-    def _population_ends(self) -> bool:
-        """Whether all rows up to the end of a table's first population are staged, for the first
-        time: it is an end of stream, and the next rows open the table again."""
-        if self._populated or self.reader is None or not self.reader.populated:
-            return False
-        self._populated = True
-        self._staging.producers.ended[self._producer] = 1
-        return True
 
     def _stage(self, head: Batch, take: int, wall_us: int) -> None:
         self._staging.append(head.slice(0, take), self._producer, wall_us)

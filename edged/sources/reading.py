@@ -72,15 +72,17 @@ class Reader:
         columns: Mapping[str, str] | None = None,
         format: str | None = None,
         events: bool = False,
+        key: Sequence[str] = (),
     ) -> None:
-        """With `events` the lines of NDJSON are events of Debezium (`edged.data.debezium`)."""
+        """With `events` the lines of NDJSON are events of Debezium (`edged.data.debezium`), of a
+        table with this key."""
         self._files = files
         self._schema = schema
         self._columns = {f.name: (columns or {}).get(f.name, f.name) for f in schema}
         self._format = format
         self._events: DebeziumDecoder | None = None
         if events:
-            self._events = DebeziumDecoder(schema, columns)
+            self._events = DebeziumDecoder(schema, columns, key)
             self._columns = {f.name: f.name for f in schema}
         self.bytes_total = sum(_size(file) for file in files)
         self.bytes_read = 0

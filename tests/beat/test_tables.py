@@ -157,6 +157,41 @@ def test_the_end_of_a_population_is_in_the_record_and_said_once(tmp_path):
         assert live.job.streams["devices"].populated, "it stays, though the table opens again"
 
 
+def test_a_producer_may_name_the_batch_that_a_tables_first_rows_end_with(tmp_path):
+    with Tables(WAITING, tmp_path / "store") as live:
+        live.send("r", [("a", T0, 1.0)])
+        live.send("devices", [("a", "n", 1)])
+        producers = live.job.streams["devices"].staging.producers
+        producers.end_first_rows(producers.number("p"), 2)
+        assert not live.beat().streams["devices"].populated
+        live.reopen()
+        live.send("devices", [("b", "n", 1)])
+        live.send("devices", [("c", "n", 1)])
+        live.beat(race=False)
+        live.reopen()
+        facts = live.beat()
+        assert facts.streams["devices"].populated
+        assert facts.streams["devices"].take_rows == 2
+        live.reopen()
+        facts = live.beat()
+        assert facts.streams["r"].take_rows == 1
+        assert not facts.streams["devices"].populated, "it is said once"
+
+
+def test_a_population_ends_with_the_rows_that_were_there_when_its_last_batch_came():
+    with Live(WAITING) as live:
+        live.send("devices", [("a", "n", 1)] * 10)
+        producers = live.job.streams["devices"].staging.producers
+        producers.end_first_rows(producers.number("p"), 2)
+        live.send("devices", [("b", "n", 1)] * 10)
+        found = []
+        for _ in range(3):
+            facts = live.beat(rows_max=10).streams["devices"]
+            found.append((facts.take_rows, facts.populated))
+            live.send("devices", [("c", "n", 1)] * 10)
+        assert found == [(10, False), (10, True), (10, False)]
+
+
 def test_a_stream_that_drains_waits_for_no_table():
     with Live(WAITING) as live:
         live.send("r", [("a", T0, 1.0)])

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from edged.data.columns import Batch
 from edged.data.flow import WATERMARK_MAX_US, BeatContext, Flow, Link
 from edged.data.schema import TYPES, Field, Schema
-from edged.data.table_terms import INSERT, UPSERT, TableTerms
+from edged.data.table_terms import DEBEZIUM, INSERT, UPSERT, TableTerms
 from edged.data.workers import Workers
 from edged.operators import _table_side
 from edged.operators.base import OperatorPlace
@@ -54,7 +54,8 @@ def terms(changes, key=(), missing="count"):
 
 def link(schema, given):
     """A table's link; the column `w` is its weight where the changes are weights."""
-    return Link(schema, "", 0, "w" if given.changes == "weight:w" else "", given)
+    weighted = given.changes in ("weight:w", DEBEZIUM)
+    return Link(schema, "", 0, "w" if weighted else "", given)
 
 
 def plain(row):
@@ -73,7 +74,9 @@ class Model:
 
     def apply(self, rows):
         """A beat's rows."""
-        if self.terms.changes == UPSERT:
+        if self.terms.by_key:
+            self._by_key(rows)
+        elif self.terms.changes == UPSERT:
             for row in rows:
                 self.by_key[tuple(row[i] for i in self.key)] = plain(row[i] for i in self.at)
             self.rows = Counter(self.by_key.values())
@@ -87,6 +90,15 @@ class Model:
                 self.rows[plain(row[i] for i in self.at)] += 1
         else:
             self._weighted(rows)
+
+    def _by_key(self, rows):
+        for row in rows:
+            key = tuple(row[i] for i in self.key)
+            if row[-1] == 1:
+                self.by_key[key] = plain(row[i] for i in self.at)
+            elif row[-1] != -1 or self.by_key.pop(key, None) is None:
+                self.refused += 1
+        self.rows = Counter(self.by_key.values())
 
     def _weighted(self, rows):
         change = Counter()

@@ -47,7 +47,7 @@ def plan(how="inner", on=("k",), table=None, stream=None, **more):
 @given(
     st.sampled_from(HOW),
     st.sampled_from([("k",), ("n",), ("k", "n")]),
-    st.sampled_from(["weight:w", "upsert", "insert"]),
+    st.sampled_from(["weight:w", "upsert", "insert", "debezium"]),
     programs,
     st.sampled_from([1, 2, 12]),
 )
@@ -68,6 +68,7 @@ def test_every_beat_equals_duckdb_in_order(member, how, on, changes, program, wo
             sql = SQL.format(how=how.upper(), on=where)
             wanted = asked(sql, s=stream, r=table)
             assert [row[1:] for row in enrich.beat(sent, changed)] == wanted
+        assert enrich.operator.counters().get("table_refused") == model.refused
 
 
 def test_the_output_keeps_the_streams_time_disorder_and_weight():

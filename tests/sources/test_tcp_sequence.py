@@ -191,3 +191,22 @@ class TestAGreetingThatSettles:
             schema = ARROW.with_metadata({"edged.stream": "s", **given})
             with Rig() as rig:
                 assert "edged.settle" in refused(rig, messages([], schema))
+
+
+class TestTheLastOfATablesFirstRows:
+    def test_is_named_by_the_greeting(self) -> None:
+        with Rig() as rig, dial(rig) as peer:
+            wish = metadata(producer="p").metadata | {"edged.last": "7"}
+            peer.sendall(messages([], metadata().with_metadata(wish)))
+            assert next_frame(peer)[0] == frames.HELLO
+            producers = rig.stagings["s"].producers
+            assert producers.lasts == {producers.number("p"): "7"}
+
+    def test_goes_with_an_id_and_is_a_number(self) -> None:
+        wrong = ({}, "7"), ({"edged.producer": "p"}, "0"), ({"edged.producer": "p"}, "x")
+        with Rig() as rig:
+            for given, last in wrong:
+                schema = metadata().with_metadata(
+                    {"edged.stream": "s", "edged.last": last, **given}
+                )
+                assert "edged.last" in refused(rig, messages([], schema))
