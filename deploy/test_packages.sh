@@ -30,6 +30,8 @@ else
   need mosquitto mosquitto   # the broker of external meters
   need chromium chromium     # opens the status page
   need promtool prometheus   # scrapes a daemon and checks the rules
+  compgen -G '/usr/lib/postgresql/*/bin/postgres' >/dev/null ||
+    missing+=(postgresql)    # replicates its tables
   [ "$(java_major)" -ge 17 ] || missing+=("$(java_package)")
 fi
 [ "${#missing[@]}" = 0 ] && exit 0

@@ -208,7 +208,7 @@ def source_of(snapshot: Snapshot, job: str, stream: str) -> dict[str, Any]:
 def _schema(document: dict[str, Any], stream: str, source: dict[str, Any]) -> pa.Schema:
     """The stream's Arrow schema.  Raises ApiProblem 409 if its source takes no HTTP rows."""
     from api.ingest.media_types import KEY
-    from edged.data.debezium import with_weight_column
+    from edged.data.change_events import with_weight_column
     from edged.data.schema_document import columns
     from edged.data.table_terms import DEBEZIUM
 

@@ -105,6 +105,7 @@ def _sources(parts: Parts, now_us: int) -> list[dict[str, Any]]:
                 "bytes": counters.get("bytes", 0),
                 "refused": sum(refused.values()),
                 "backpressure_us": heart.stalls.total_us(source.name, now_us),
+                "problem": source.problem(),
                 **counters,
             }
         )

@@ -45,11 +45,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json
 
-from edged.data.schema import BINARY, INT32, TIMESTAMP, WEIGHT_COLUMN, Field, Schema
-from edged.data.schema_document import columns, weight_column
-from edged.data.table_terms import DEBEZIUM, INSERT
-from edged.documents.reader import below, choice
-from edged.errors import JobError
+from edged.data.schema import TIMESTAMP, WEIGHT_COLUMN, Field, Schema
 
 OPS = ("c", "r", "u", "d")
 _SNIFFED = 200
@@ -66,37 +62,6 @@ class EventError(ValueError):
     def __init__(self, line: int, problem: str) -> None:
         super().__init__(f"line {line}: {problem}")
         self.line, self.problem = line, problem
-
-
-def with_weight_column(path: str, schema: Schema) -> Schema:
-    """The columns of a stream or table whose rows come from events, and WEIGHT_COLUMN.
-
-    Raises JobError at `path` or below for a column that events cannot fill.
-    """
-    for field in schema:
-        if field.dtype is BINARY:
-            raise JobError(f"{path}.{field.name}", "binary data of Debezium is base64", "string?")
-    if WEIGHT_COLUMN in schema:
-        raise JobError(f"{path}.{WEIGHT_COLUMN}", "is the weight of Debezium's events", "leave it")
-    return Schema.of([*schema, Field(WEIGHT_COLUMN, INT32)])
-
-
-def stream_columns(path: str, document: Mapping[str, Any]) -> Schema:
-    """The columns of a stream's document; where its rows come from events, WEIGHT_COLUMN is added.
-    Raises JobError."""
-    schema = columns(path, document)
-    if choice(path, document, "changes", (INSERT, DEBEZIUM), INSERT) == INSERT:
-        return schema
-    if "weight" in document:
-        raise JobError(below(path, "weight"), f"is {WEIGHT_COLUMN} with Debezium", "leave it out")
-    return with_weight_column(below(path, "columns"), schema)
-
-
-def stream_weight(path: str, document: Mapping[str, Any], schema: Schema) -> str:
-    """The weight column of a stream with these columns; empty: none.  Raises JobError."""
-    if document.get("changes") == DEBEZIUM:
-        return WEIGHT_COLUMN
-    return weight_column(path, document, schema) if schema.fields else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-INSERT, UPSERT, DEBEZIUM = "insert", "upsert", "debezium"
+INSERT, UPSERT = "insert", "upsert"
+DEBEZIUM, POSTGRES = EVENTS = ("debezium", "postgres")
+"""Kinds of change events."""
 WEIGHT = "weight:"
 """Before the name of the weight column."""
 
@@ -20,8 +22,8 @@ class TableTerms:
     """Columns that identify a row; empty: rows are a multiset."""
     changes: str = INSERT
     """`insert`: each row is new.  `upsert`: it replaces the row of its key.  `weight:<column>`: the
-    column says how often the row is added, or taken back where it is negative.  `debezium`: as
-    the source decodes its envelopes; see `by_key`."""
+    column says how often the row is added, or taken back where it is negative.  `debezium`,
+    `postgres`: as the source decodes its events; see `by_key`."""
     role: str = "auto"
     """A hint, how often the table changes."""
     compact: str = "auto"
@@ -33,7 +35,7 @@ class TableTerms:
     def by_key(self) -> bool:
         """Whether rows are events that name their row by its key: one of weight 1 replaces the row
         of its key, one of weight -1 takes it back, whatever its other columns hold."""
-        return bool(self.key) and self.changes == DEBEZIUM
+        return bool(self.key) and self.changes in EVENTS
 
     @property
     def finds_by_key(self) -> bool:

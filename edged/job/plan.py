@@ -24,7 +24,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from edged.data import debezium
+from edged.data import change_events
 from edged.data.flow import Link
 from edged.data.schema import Schema
 from edged.data.schema_document import columns, time_column
@@ -296,7 +296,7 @@ class _JobReader:
                 lambda: doc.duration(path, document, key, default, least=least), least
             )
 
-        schema = wrong.attempt(lambda: debezium.stream_columns(path, document), Schema.of(()))
+        schema = wrong.attempt(lambda: change_events.stream_columns(path, document), Schema.of(()))
         time = (
             wrong.attempt(lambda: time_column(path, document, schema), "") if schema.fields else ""
         )
@@ -311,7 +311,7 @@ class _JobReader:
             cast(SourcePlan, None),
             duration("silent_after", 0),
             duration("max_behind", "1h", 1),
-            wrong.attempt(lambda: debezium.stream_weight(path, document, schema), ""),
+            wrong.attempt(lambda: change_events.stream_weight(path, document, schema), ""),
             events=document.get("changes") == DEBEZIUM,
         )
         if not wrong.faults:
@@ -330,14 +330,14 @@ class _JobReader:
         document = _entry(path, document)
         self.unknown(path, document, tables.KEYS)
         schema = columns(path, document)
-        if events := document.get("changes") == DEBEZIUM:
-            schema = debezium.with_weight_column(f"{path}.columns", schema)
+        if events := change_events.change_events(path, document):
+            schema = change_events.with_weight_column(f"{path}.columns", schema, events)
         wrong, unset = FaultCollector(), cast(SourcePlan, None)
         terms = wrong.attempt(lambda: tables.terms(path, document, schema), TableTerms())
         weight = tables.weight_column(terms.changes)
         plan = StreamPlan(
             name, schema, "", 0, tables.IDLE_AFTER_US, 0, "process", unset, weight=weight,
-            table=terms, events=events,
+            table=terms, events=events == DEBEZIUM,
         )  # fmt: skip
         source = wrong.attempt(lambda: self.source(f"{path}.source", document, plan), unset)
         wrong.settle()

@@ -4,7 +4,7 @@
     source = { type = "file", path = "devices.csv" }
     columns = { device = "string", site = "string", factor = "float64" }
     key = ["device"]
-    changes = "upsert"        # insert (default), upsert, weight:COLUMN, debezium
+    changes = "upsert"        # insert (default), upsert, weight:COLUMN, debezium, postgres
     missing = "refuse"        # refuse (default), count, owe: a delete of a row that is not there
     compact = "auto"          # auto (default), always, never, seed
     role = "auto"             # a hint: auto (default), static, slow, fast
@@ -19,7 +19,7 @@ from typing import Any
 
 from edged.data.schema import INT32, WEIGHT_COLUMN, Schema
 from edged.data.table_terms import (
-    DEBEZIUM,
+    EVENTS,
     INSERT,
     MISSING,
     OWE,
@@ -57,7 +57,7 @@ def terms(path: str, document: Mapping[str, Any], schema: Schema) -> TableTerms:
 
 def weight_column(changes: str) -> str:
     """The name of the weight column; empty: each row has weight 1."""
-    if changes == DEBEZIUM:
+    if changes in EVENTS:
         return WEIGHT_COLUMN
     return changes.removeprefix(WEIGHT) if changes.startswith(WEIGHT) else ""
 
@@ -66,8 +66,8 @@ def _changes(path: str, document: Mapping[str, Any], schema: Schema) -> str:
     changes = doc.text(path, document, "changes", INSERT)
     where = doc.below(path, "changes")
     if not changes.startswith(WEIGHT):
-        if changes not in (INSERT, UPSERT, DEBEZIUM):
-            advice = "insert, upsert, debezium or weight:COLUMN"
+        if changes not in (INSERT, UPSERT, *EVENTS):
+            advice = "insert, upsert, debezium, postgres or weight:COLUMN"
             raise JobError(where, f"{changes!r} is no kind of change", advice)
         return changes
     name = weight_column(changes)

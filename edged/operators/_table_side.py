@@ -145,9 +145,9 @@ class TableSide:
     def _meaning(self, batch: Batch, beat: BeatContext) -> Changes:
         rows = project(batch, self.kept)
         if self._link.weight:
-            weights = np.ascontiguousarray(batch[self._link.weight].values, np.int32)
             if self._terms.by_key:
-                return self._events(rows, weights, beat)
+                return self._events(*self.events(batch, beat), beat)
+            weights = np.ascontiguousarray(batch[self._link.weight].values, np.int32)
             return self._weighted(rows, weights, beat)
         changes = Changes(rows, np.ones(rows.rows, np.int32))
         if not self._terms.key or not rows.rows:
@@ -155,6 +155,20 @@ class TableSide:
         if self._terms.changes == UPSERT:
             return self._upserts(rows)
         return self._inserts(changes, beat) if self._terms.changes == INSERT else changes
+
+    def events(self, batch: Batch, beat: BeatContext) -> tuple[Batch, Weights]:
+        """A beat's rows by key: weight 1 replaces the row of its key, -1 takes it back."""
+        rows = project(batch, self.kept)
+        if not self._link.weight:
+            return rows, np.ones(rows.rows, np.int32)
+        weights = np.ascontiguousarray(batch[self._link.weight].values, np.int32)
+        sure = np.abs(weights) == 1
+        if sure.all():
+            return rows, weights
+        at = int(np.flatnonzero(~sure)[0])
+        self.refuse(int((~sure).sum()), rows, at, beat, "its weight is neither 1 nor -1")
+        kept = np.flatnonzero(sure)
+        return take(rows, kept, self._scratch[3]), weights[kept]
 
     def commit(self, changes: Changes, beat: BeatContext) -> Changes:
         """Apply what `decode` has returned; returns what has changed."""
@@ -252,12 +266,6 @@ class TableSide:
 
     def _events(self, rows: Batch, weights: Weights, beat: BeatContext) -> Changes:
         """What is left of events by key: the last one of each key decides."""
-        sure = np.abs(weights) == 1
-        if not sure.all():
-            at = int(np.flatnonzero(~sure)[0])
-            self._refuse(int((~sure).sum()), rows, at, beat, "its weight is neither 1 nor -1")
-            kept = np.flatnonzero(sure)
-            rows, weights = take(rows, kept, self._scratch[3]), weights[kept]
         if not rows.rows:
             return Changes(rows, weights)
         codes = row_codes(rows, self._terms.key)
@@ -266,9 +274,9 @@ class TableSide:
         old = self._found(last)
         held = np.zeros(newest.size, np.bool_)
         held[codes[newest[old.probe]]] = True
-        absent = _deletes_of_nothing(codes, weights < 0, held)
+        absent = deletes_of_nothing(codes, weights < 0, held)
         if absent.size:
-            self._refuse(absent.size, rows, int(absent[0]), beat, "no such row is there")
+            self.refuse(absent.size, rows, int(absent[0]), beat, "no such row is there")
         stay = np.flatnonzero(weights[newest] > 0)
         if stay.size < newest.size:
             last = take(last, stay, self._scratch[0], "stay")
@@ -284,7 +292,7 @@ class TableSide:
         if first.all():
             return changes
         at = int(np.flatnonzero(~first)[0])
-        self._refuse(count - int(first.sum()), rows, at, beat, "its key is there already")
+        self.refuse(count - int(first.sum()), rows, at, beat, "its key is there already")
         kept = np.flatnonzero(first)
         return Changes(take(rows, kept, self._scratch[0]), changes.weights[kept])
 
@@ -300,7 +308,7 @@ class TableSide:
         if rows.rows and not weights.all():
             zero = weights == 0
             at = int(np.flatnonzero(zero)[0])
-            self._refuse(int(zero.sum()), rows, at, beat, "its weight is 0")
+            self.refuse(int(zero.sum()), rows, at, beat, "its weight is 0")
             kept = np.flatnonzero(~zero)
             rows, weights = take(rows, kept, self._scratch[0]), weights[kept]
         if self._terms.missing == OWE or not (weights < 0).any():
@@ -331,7 +339,7 @@ class TableSide:
         short = have + net < 0
         if not short.any():
             return changes
-        self._refuse(
+        self.refuse(
             int(-(have + net)[short].sum()), some, int(np.flatnonzero(short)[0]), beat,
             "no such row is there",
         )  # fmt: skip
@@ -363,21 +371,22 @@ class TableSide:
                 accepted[start:stop] = True
             except OverflowError:
                 if stop - start == 1:
-                    self._refuse(1, changes.rows, start, beat, "its weight leaves 32 bits")
+                    self.refuse(1, changes.rows, start, beat, "its weight leaves 32 bits")
                     continue
                 middle = (start + stop) // 2
                 waiting += [(middle, stop), (start, middle)]
         kept = np.flatnonzero(accepted)
         return Changes(take(changes.rows, kept, Scratch()), changes.weights[kept])
 
-    def _refuse(self, count: int, rows: Batch, at: int, beat: BeatContext, why: str) -> None:
+    def refuse(self, count: int, rows: Batch, at: int, beat: BeatContext, why: str) -> None:
+        """Count refused changes; the first one is row `at`."""
         self.refused += count
         if self._terms.missing == REFUSE:
             (values,) = rows.slice(at, at + 1).to_arrow().to_pylist()
             self.refused_at = f"beat {beat.number}, {values}: {why}"
 
 
-def _deletes_of_nothing(
+def deletes_of_nothing(
     codes: Int64s, deletes: npt.NDArray[np.bool_], held: npt.NDArray[np.bool_]
 ) -> Int64s:
     """The deletes whose key has no row when they come, ascending.

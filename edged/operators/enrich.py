@@ -6,11 +6,18 @@
     how = "left"                      # or "inner" (default)
     columns = { time = "input.time", site = "table.site" }      # optional
     wait = true                       # default
+    as_of = "since"                   # optional: a timestamp of the table
+    keep = "1h"                       # how far back, default 1h
 
 A row meets the table as of its beat: the beat's changes of the table are applied first.  The stream
 is not kept, and nothing is taken back when the table changes later.  `inner` leaves rows without a
 match out; `left` gives them once, with nulls.  A row of the table that is there n times matches n
 times; one that is owed (`missing = "owe"`) does not match.
+
+With `as_of` a row meets the version of its key that held at the row's event time: the one with the
+latest `since` that is not after it, as in DuckDB's ASOF join (`edged.operators._table_versions`).
+Versions are kept for `keep` behind the stream's watermark; a row that is older than that matches
+nothing and is counted as `too_old`.
 
 The stream's rows wait, staged, until the first rows of the table are there: until its file is at
 its end, or its producers have said end of stream.  With `wait = false` they do not wait.
@@ -33,12 +40,13 @@ from typing import Any, ClassVar
 import numpy as np
 
 from edged.data.columns import Batch, empty_batch
-from edged.data.flow import BeatContext, Flow, Link, State
-from edged.data.schema import Schema
+from edged.data.flow import WATERMARK_MAX_US, WATERMARK_MIN_US, BeatContext, Flow, Link, State
+from edged.data.schema import TIMESTAMP, Schema
 from edged.data.scratch import Scratch
+from edged.data.table_terms import UPSERT
 from edged.data.workers import Workers
 from edged.documents.faults import FaultCollector
-from edged.documents.reader import boolean, choice, table
+from edged.documents.reader import boolean, choice, did_you_mean, duration, table, text
 from edged.errors import JobError
 from edged.operators._join_columns import (
     Output,
@@ -55,10 +63,13 @@ from edged.operators._table_side import (
     kept_columns,
     two_states,
 )
+from edged.operators._table_versions import TableVersions
 from edged.operators.base import Loading, OperatorPlace, OperatorPlan, operator
+from edged.tables.base import Matches
 
 SIDES = ("input", "table")
 INNER, LEFT = HOW = ("inner", "left")
+KEEP = "1h"
 
 
 @operator("enrich")
@@ -73,9 +84,12 @@ class EnrichPlan(OperatorPlan):
     columns: tuple[Output, ...]
     wait: bool
     output: Link
+    as_of: str = ""
+    """The table's column from which a version holds; empty: rows meet the table as of the beat."""
+    keep_us: int = 0
 
     links: ClassVar[tuple[str, ...]] = ("input", "table")
-    keys: ClassVar[frozenset[str]] = frozenset({"on", "how", "columns", "wait"})
+    keys: ClassVar[frozenset[str]] = frozenset({"on", "how", "columns", "wait", "as_of", "keep"})
     table_links: ClassVar[frozenset[str]] = frozenset({"table"})
 
     @classmethod
@@ -91,6 +105,8 @@ class EnrichPlan(OperatorPlan):
         on = wrong.attempt(lambda: read_keys(path, document, stream, other, SIDES), ())
         how = wrong.attempt(lambda: choice(path, document, "how", HOW, INNER), INNER)
         wait = wrong.attempt(lambda: boolean(path, document, "wait", True), True)
+        as_of = wrong.attempt(lambda: _as_of(path, document, inputs[1], on), "")
+        keep = wrong.attempt(lambda: _keep(path, document), 0)
         columns = tuple[Output, ...]()
         if "columns" in document:
             given = wrong.attempt(lambda: table(path, document, "columns"), dict[str, Any]())
@@ -107,12 +123,12 @@ class EnrichPlan(OperatorPlan):
         right = Link(nullable(other.schema), "") if how == LEFT else other
         schema = output_schema(columns, (stream, right))
         output = Link(schema, time, stream.disorder_us, weight)
-        return cls(id, (stream, inputs[1]), on, how, columns, wait, output)
+        return cls(id, (stream, inputs[1]), on, how, columns, wait, output, as_of, keep)
 
     def kept(self) -> Schema:
         """The columns of the table that the state holds."""
         names = [b for _, b in self.on] + [c.source for c in self.columns if c.side == 1]
-        return kept_columns(self.inputs[1], names)
+        return kept_columns(self.inputs[1], [*names, self.as_of] if self.as_of else names)
 
     def build(self, workers: Workers) -> Enrich:
         """The running enrichment."""
@@ -122,8 +138,11 @@ class EnrichPlan(OperatorPlan):
         """Lines for `edged explain`: keys, kind, state."""
         keys = ", ".join(a if a == b else f"{a} = {b}" for a, b in self.on)
         waits = "waits for the first rows of the table" if self.wait else "does not wait"
+        when = "the table as of the beat"
+        if self.as_of:
+            when = f"the version at the row's time by {self.as_of}, kept {self.keep_us / 1e6:g} s"
         return [
-            f"{self.how} on {keys}, with the table as of the beat; {waits}",
+            f"{self.how} on {keys}, with {when}; {waits}",
             f"state: {', '.join(self.kept().names)} of the table, on disk beyond its memory",
         ]
 
@@ -141,7 +160,8 @@ class EnrichPlan(OperatorPlan):
         """What the saved state depends on: the kept columns, the keys, and the kind of changes."""
         terms = self.inputs[1].table
         assert terms is not None
-        return [self.kept().to_json(), [b for _, b in self.on], terms.key, terms.changes]
+        facts = [self.kept().to_json(), [b for _, b in self.on], terms.key, terms.changes]
+        return [*facts, self.as_of] if self.as_of else facts
 
 
 class Enrich(Loading):
@@ -152,11 +172,14 @@ class Enrich(Loading):
     def __init__(self, plan: EnrichPlan) -> None:
         self._plan = plan
         on = tuple(b for _, b in plan.on)
-        self._side = TableSide(plan.inputs[1], on, plan.kept(), emits=False)
+        self._versions: TableVersions | None = None
+        if plan.as_of:
+            self._versions = TableVersions(plan.inputs[1], on, plan.kept(), plan.as_of)
+        self._side = self._versions or TableSide(plan.inputs[1], on, plan.kept(), emits=False)
         self._keys = tuple(a for a, _ in plan.on)
         self._probe = Schema.of(plan.inputs[0].schema.field(a) for a in self._keys)
         self._scratch = Scratch()
-        self._matched = self._unmatched = 0
+        self._matched = self._unmatched = self._too_old = 0
 
     def place(self, place: OperatorPlace) -> None:
         """Open the table's state."""
@@ -177,14 +200,22 @@ class Enrich(Loading):
         batch = empty_batch(self._plan.output.schema)
         if stream.batch.rows:
             batch = self._match(beat, stream.batch)
+        if self._versions is not None and stream.watermark_us < WATERMARK_MAX_US:
+            horizon_us = max(WATERMARK_MIN_US, stream.watermark_us - self._plan.keep_us)
+            self._versions.horizon_us = max(self._versions.horizon_us, horizon_us)
         if changes.batch.rows or stream.batch.rows:
             self._side.work(changes.batch.rows + stream.batch.rows)
         return Flow(batch, stream.watermark_us)
 
     def _match(self, beat: BeatContext, rows: Batch) -> Batch:
-        found = self._side.rows.probe(project(rows, self._probe, self._keys))
-        at = as_positive(found.weights)
-        probe = found.probe if at is None else found.probe[at]
+        keys = project(rows, self._probe, self._keys)
+        at: Int64s | None
+        if self._versions is not None:
+            probe, at, found = self._as_of(self._versions, keys, rows)
+        else:
+            found = self._side.rows.probe(keys)
+            at = as_positive(found.weights)
+            probe = found.probe if at is None else found.probe[at]
         left, right = probe, np.arange(probe.size)
         if self._plan.how == LEFT:
             left, right = outer_rows(probe, rows.rows)
@@ -200,15 +231,31 @@ class Enrich(Loading):
         )  # fmt: skip
         return Batch(schema, left.size, tuple(columns))
 
+    def _as_of(
+        self, versions: TableVersions, keys: Batch, rows: Batch
+    ) -> tuple[Int64s, Int64s, Matches]:
+        """The rows with a version at their time, its row in the matches, and these."""
+        times = rows[self._plan.inputs[0].time].values
+        version, found = versions.at(keys, times)
+        old = times < versions.horizon_us
+        self._too_old += int(old.sum())
+        matched = np.flatnonzero((version >= 0) & ~old)
+        return matched, version[matched], found
+
     def save(self, scratch: Scratch) -> State:
         """The table's state and the counters."""
         counted = np.array([self._matched, self._unmatched], np.int64)
-        return {"counted": counted, **self._side.save()}
+        saved = {"counted": counted, **self._side.save()}
+        if self._versions is not None:
+            saved["versions"] = np.array([self._versions.horizon_us, self._too_old], np.int64)
+        return saved
 
     def load(self, state: State) -> None:
         """The inverse of `save`."""
         self._matched, self._unmatched = (int(n) for n in state["counted"])
         self._side.load(state)
+        if self._versions is not None:
+            self._versions.horizon_us, self._too_old = (int(n) for n in state["versions"])
 
     def sync(self) -> None:
         """Make the state's files durable."""
@@ -233,7 +280,38 @@ class Enrich(Loading):
     def counters(self) -> Mapping[str, int | float | str]:
         """Rows with and without a match, and the table's figures (`table_…`)."""
         found = {f"table_{name}": value for name, value in self._side.counters().items()}
+        if self._versions is not None:
+            found["too_old"] = self._too_old
         return {"matched": self._matched, "unmatched": self._unmatched, **found}
+
+
+def _as_of(
+    path: str, document: Mapping[str, Any], link: Link, on: Sequence[tuple[str, str]]
+) -> str:
+    """The column of the table from which a version holds; empty: none.  Raises JobError."""
+    if "as_of" not in document:
+        return ""
+    name, terms = text(path, document, "as_of"), link.table
+    where = f"{path}.as_of"
+    if name not in link.schema:
+        raise JobError(where, f"no column is called {name}", did_you_mean(name, link.schema.names))
+    column = link.schema.field(name)
+    if column.dtype is not TIMESTAMP or column.nullable:
+        given = column.dtype.name + ("?" if column.nullable else "")
+        raise JobError(where, f"{name} is {given}", "a version's time is a timestamp, not null")
+    if terms is None or not (terms.by_key or terms.changes == UPSERT):
+        advice = 'changes = "upsert" and a key: a row adds a version of its key'
+        raise JobError(where, "the table's rows have no versions", advice)
+    if set(terms.key) != {b for _, b in on}:
+        key = ", ".join(terms.key)
+        raise JobError(f"{path}.on", "versions are those of the table's key", f"on {key}")
+    return name
+
+
+def _keep(path: str, document: Mapping[str, Any]) -> int:
+    if "keep" in document and "as_of" not in document:
+        raise JobError(f"{path}.keep", "keeps versions, and there are none", "name as_of")
+    return duration(path, document, "keep", KEEP) if "as_of" in document else 0
 
 
 def _through(at: Int64s, right: Int64s) -> Int64s:

@@ -151,11 +151,11 @@ class Running:
         self.workers.close()
         self.directory.cleanup()
 
-    def beat(self, *sides, ended=False):
+    def beat(self, *sides, ended=False, watermark_us=0):
         """Run a beat over rows of each input; the rows that come out."""
         number = next(self.numbers)
         flows = [
-            Flow(batch_of(link.schema, rows), WATERMARK_MAX_US if ended else 0, ended)
+            Flow(batch_of(link.schema, rows), WATERMARK_MAX_US if ended else watermark_us, ended)
             for link, rows in zip(self.plan.inputs, sides, strict=True)
         ]
         context = BeatContext(number, 1000 * number, self.workers)

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from edged.data.change_events import with_weight_column
 from edged.data.columns import Batch
-from edged.data.debezium import DebeziumDecoder, EventError, with_weight_column
+from edged.data.debezium import DebeziumDecoder, EventError
 from edged.data.schema import TYPES, Field, Schema
 from edged.data.staging import Staging
 from edged.errors import ConfigError, JobError
@@ -280,7 +281,7 @@ def test_a_delete_by_key_cannot_be_owed():
     ("stream", "message"),
     [
         ({"changes": "debezum"}, r"streams\.orders\.changes: .*debezium"),
-        ({"weight": "w"}, r"streams\.orders\.weight: is _weight with Debezium"),
+        ({"weight": "w"}, r"streams\.orders\.weight: is _weight with events"),
         ({"columns": {"at": "timestamp", "b": "binary"}}, r"orders\.columns\.b: binary data"),
         ({"columns": {"at": "timestamp", "_weight": "int32"}}, r"columns\._weight: is the weight"),
         (

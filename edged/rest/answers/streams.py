@@ -84,6 +84,7 @@ class Source(TypedDict, total=False):
     backpressure_us: Annotated[
         int | None, Field(None, description="Total time of backpressure on senders")
     ]
+    problem: Annotated[str, Field("", description="Why nothing is read; empty: it is read")]
     figures: Annotated[
         Figures,
         Field(

@@ -1,0 +1,1 @@
+"""The child process of a `postgres` source: what talks to the server."""
