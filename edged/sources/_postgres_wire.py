@@ -52,7 +52,7 @@ class Position:
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class ChildState:
     """What the child does: nothing is wrong with an empty `problem`."""
 
     problem: str = ""

@@ -166,7 +166,7 @@ class PostgresSource(Source):
         self._frames = wire.Frames()
         self._head: tuple[Batch, Position] | None = None
         """Rows that wait for room, and the position behind them."""
-        self._state = wire.State("is starting")
+        self._state = wire.ChildState("is starting")
         self._backoff = Backoff(random.random)
         self._timer = TimerFd()
         self._watch = select.epoll()
@@ -300,7 +300,7 @@ class PostgresSource(Source):
             return True
         self._end_child()
         self._restarts += 1
-        self._say(wire.State("its process has ended; it starts again"))
+        self._say(wire.ChildState("its process has ended; it starts again"))
         self._timer.arm(time.monotonic_ns() // 1000 + int(1e6 * self._backoff.failed()) + 1)
         return False
 
@@ -322,7 +322,7 @@ class PostgresSource(Source):
             elif kind == wire.POPULATED:
                 self._populated(Position.read(payload.decode()))
             else:
-                self._say(wire.State(**json.loads(payload)))
+                self._say(wire.ChildState(**json.loads(payload)))
 
     def _stage_rows(self, wall_us: int) -> bool:
         """Stage rows while there is room; returns whether all are."""
@@ -347,15 +347,15 @@ class PostgresSource(Source):
     def _move(self, position: Position) -> None:
         """The position is staged with the rows before it."""
         self._position = position
-        self._staging.producers.name_content(self._producer, position.text())
+        self._staging.producers.contents.put(self._producer, position.text())
 
     def _populated(self, position: Position) -> None:
         producers = self._staging.producers
         if not self._staging.timed and self._producer not in producers.lasts:
-            producers.lasts[self._producer] = int(producers.seq[self._producer])
+            producers.end_first_rows(self._producer, int(producers.seq[self._producer]))
         self._move(position)
 
-    def _say(self, state: wire.State) -> None:
+    def _say(self, state: wire.ChildState) -> None:
         if state.problem and state != self._state:
             self.on_refused("stopped" if state.final else "waits", state.problem)
         self._state = state

@@ -12,6 +12,8 @@ import time
 from collections import Counter
 from pathlib import Path
 
+import click
+
 from tests.api.support import Daemon
 from tests.sources.postgres_programs import change
 from tests.sources.postgres_rig import SECONDS, PostgresServer, job_of, source_of
@@ -62,7 +64,7 @@ def campaign(seed, kills, server):
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         with Daemon(directory, document(server.port, directory)) as daemon:
-            for n in range(kills):
+            for _ in range(kills):
                 for _ in range(rng.randrange(1, 5)):
                     with server.session() as cursor:
                         change(cursor, rng, rng.choice([1, 30, 3000]))
@@ -73,7 +75,6 @@ def campaign(seed, kills, server):
                     server.start()
                 daemon.restart()
                 daemon.ready(300)
-                print(f"kill {n + 1}", flush=True)
             deadline, wanted = time.monotonic() + SECONDS, goal()
             while (found := written(directory)) != wanted:
                 assert time.monotonic() < deadline, (len(wanted - found), len(found - wanted))
@@ -87,14 +88,14 @@ def main():
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 30))
     parser.add_argument("--kills", type=int, default=60)
     asked = parser.parse_args()
-    print(f"seed {asked.seed}")
+    click.echo(f"seed {asked.seed}")
     server = PostgresServer()
     try:
         server.run("CREATE PUBLICATION edged FOR ALL TABLES")
         campaign(asked.seed, asked.kills, server)
     finally:
         server.close()
-    print(f"{asked.kills} kills: nothing is lost, nothing is there twice")
+    click.echo(f"{asked.kills} kills: nothing is lost, nothing is there twice")
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import sys
 import threading
 from collections.abc import Sequence
 
-from edged.sources.postgres_child.channel import Channel
+from edged.sources.postgres_child.channel import SourceChannel
 from edged.sources.postgres_child.replication import Replication
 
 
@@ -25,7 +25,7 @@ def _end_with(own: socket.socket) -> None:
 def main(arguments: Sequence[str]) -> None:
     """Replicate for the source at the other end of a socket."""
     own = socket.socket(fileno=int(arguments[0]))
-    channel = Channel(own)
+    channel = SourceChannel(own)
     config = channel.config()
     threading.Thread(target=_end_with, args=(own,), daemon=True).start()
     Replication(channel, config).run()

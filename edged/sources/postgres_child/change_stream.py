@@ -7,17 +7,15 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
-import pyarrow as pa
-
 from edged.sources._postgres_wire import Position
-from edged.sources.postgres_child.channel import Channel
+from edged.sources.postgres_child.channel import SourceChannel
 from edged.sources.postgres_child.pgoutput import (
     Converter,
     Relation,
     ReplicationError,
     RowDecoder,
 )
-from edged.sources.postgres_child.server import STATUS_S, Server
+from edged.sources.postgres_child.server import STATUS_S, DatabaseServer
 
 MESSAGES_MAX, BYTES_MAX = 1 << 13, 1 << 20
 """A batch ends with so many messages, or with so many bytes of them."""
@@ -38,7 +36,7 @@ class ChangeStream:
     """Called once changes are committed."""
 
     def __init__(
-        self, channel: Channel, server: Server, converter: Converter, at: Position
+        self, channel: SourceChannel, server: DatabaseServer, converter: Converter, at: Position
     ) -> None:
         self._channel, self._server, self._converter = channel, server, converter
         self._at = at
@@ -47,7 +45,6 @@ class ChangeStream:
         left out."""
         self._end_lsn = self._behind = 0
         """The end of the last transaction that has come, and rows behind it."""
-        self._none = pa.RecordBatch.from_pylist([], converter.schema.to_arrow())
         self._decoder: RowDecoder | None = None
         self._relation = b""
         self._skipped = self._within = False
@@ -137,7 +134,7 @@ class ChangeStream:
             self._lsn, self._rows, self._end_lsn = self._end_lsn, self._behind, 0
         if drop < total or (self._at.rows and not self._skip and not self._rows):
             self._at = Position(self._at.system, self._lsn, self._rows)
-            rows = self._none if rows is None else rows.slice(drop)
+            rows = self._converter.none() if rows is None else rows.slice(drop)
             self._channel.rows(self._at, rows)
             self.on_sent(self._at)
 

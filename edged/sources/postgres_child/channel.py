@@ -18,7 +18,7 @@ WAIT_S = 10.0
 """Between two calls of `on_wait`."""
 
 
-class Channel:
+class SourceChannel:
     """The socket to the source."""
 
     def __init__(self, own: socket.socket) -> None:
@@ -26,7 +26,7 @@ class Channel:
         self._frames = wire.Frames()
         self.confirmed = 0
         """Changes up to this LSN are committed."""
-        self._said: wire.State | None = None
+        self._said: wire.ChildState | None = None
         self.on_wait: Callable[[], None] = lambda: None
         """Called every WAIT_S while the source takes nothing."""
 
@@ -53,7 +53,7 @@ class Channel:
 
     def state(self, problem: str = "", final: bool = False) -> None:
         """Say what is wrong, where that has changed."""
-        state = wire.State(problem, final)
+        state = wire.ChildState(problem, final)
         if state != self._said:
             self._said = state
             self._send(wire.json_frame(wire.STATE, {"problem": problem, "final": final}))

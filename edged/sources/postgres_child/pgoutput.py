@@ -120,6 +120,10 @@ class Converter:
             arrays.append(self._column(f, texts[self.names[f.name]], weights < 0))
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema.to_arrow())
 
+    def none(self) -> pa.RecordBatch:
+        """No row."""
+        return pa.RecordBatch.from_pylist([], self.schema.to_arrow())
+
     def _column(self, f: Field, texts: pa.Array, old: npt.NDArray[np.bool_]) -> pa.Array:
         try:
             values = _converted(f, texts)
@@ -140,7 +144,7 @@ class Converter:
         return values
 
 
-class Changes(NamedTuple):
+class RowChanges(NamedTuple):
     """Rows of some messages, and how many each message gives."""
 
     rows: pa.RecordBatch
@@ -159,7 +163,7 @@ class RowDecoder:
         self._key = [self._at[converter.names[name]] for name in sorted(converter.key)]
         self._names = list(dict.fromkeys(converter.names.values()))
 
-    def decode(self, messages: Sequence[bytes]) -> Changes:
+    def decode(self, messages: Sequence[bytes]) -> RowChanges:
         """The rows of these messages.  Raises ReplicationError."""
         data, starts = _joined(messages)
         kind, mark = data[starts], data[starts + _HEAD - 1]
@@ -174,7 +178,7 @@ class RowDecoder:
         for name in self._names:
             texts[name] = self._texts(data, self._at[name], old, new, which, is_old, mark)
         counts = taken.astype(np.int64) + has_new
-        return Changes(self._converter.batch(texts, weights), counts)
+        return RowChanges(self._converter.batch(texts, weights), counts)
 
     def _taken(
         self,

@@ -18,16 +18,16 @@ from edged.data.schema import Schema
 from edged.platform.backoff import Backoff
 from edged.sources._postgres_wire import Position
 from edged.sources.postgres_child.change_stream import ChangeStream
-from edged.sources.postgres_child.channel import Channel
+from edged.sources.postgres_child.channel import SourceChannel
 from edged.sources.postgres_child.pgoutput import Converter, ReplicationError
-from edged.sources.postgres_child.server import Errors, Server, ServerSettings
+from edged.sources.postgres_child.server import DatabaseServer, Errors, ServerSettings
 from edged.sources.postgres_child.table_copy import TableCopy
 
 
 class Replication:
     """One table from one server."""
 
-    def __init__(self, channel: Channel, config: dict[str, Any]) -> None:
+    def __init__(self, channel: SourceChannel, config: dict[str, Any]) -> None:
         self._channel = channel
         self._settings = ServerSettings(**config["server"])
         schema = Schema.from_json(config["schema"])
@@ -55,11 +55,12 @@ class Replication:
                 self._channel.heed(left)
 
     def _session(self) -> None:
-        server = Server(self._settings)
+        server = DatabaseServer(self._settings)
         try:
             self._check(server)
             if not self._at.system:
                 self._begin(server)
+                self._channel.rows(self._at, self._converter.none())
             if self._at.copying:
                 self._send_copy()
             self._channel.state()
@@ -75,7 +76,7 @@ class Replication:
         self._at = position
         self._backoff.succeeded()
 
-    def _check(self, server: Server) -> None:
+    def _check(self, server: DatabaseServer) -> None:
         """Raise ReplicationError where this server or its slot cannot go on from the position."""
         server.check(self._converter)
         if not self._at.system:
@@ -93,7 +94,7 @@ class Replication:
         if found[1] == "lost":
             raise ReplicationError(f"slot {slot} was behind max_slot_wal_keep_size, and {gone}")
 
-    def _begin(self, server: Server) -> None:
+    def _begin(self, server: DatabaseServer) -> None:
         """Make the slot and the copy of its moment, or take up those of an earlier process."""
         slot = self._settings.slot
         there = server.slot()

@@ -63,7 +63,7 @@ class ServerSettings:
         return space, name
 
 
-class Server:
+class DatabaseServer:
     """One session: an ordinary connection, and one for replication."""
 
     def __init__(self, settings: ServerSettings) -> None:
