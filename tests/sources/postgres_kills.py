@@ -31,9 +31,9 @@ def document(port, directory):
     job["tables"]["none"] = {"source": {"type": "file", "path": str(names)},
                              "columns": {"id": "int64"}}  # fmt: skip
     job["operators"] = {
-        "all": {"type": "table_join", "left": "t", "right": "none", "on": ["id"], "how": "left"}
+        "kept": {"type": "table_join", "left": "t", "right": "none", "on": ["id"], "how": "left"}
     }
-    job["sinks"]["all"] = {"type": "file", "input": "all", "format": "ndjson", "every": "200ms",
+    job["sinks"]["all"] = {"type": "file", "input": "kept", "format": "ndjson", "every": "200ms",
                            "path": str(directory / "out")}  # fmt: skip
     return {**job, "promises": {"latency": "100ms"}}
 
