@@ -58,7 +58,7 @@ TLS = ("disable", "prefer", "require", "verify-ca", "verify-full")
 DIRECTORY = "postgres"
 """Of copies, in the store's directory."""
 _NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
-_READ_BYTES = 1 << 18
+_RECEIVE_BYTES = 1 << 18
 _INSTALL = "pip install 'edged[postgres]'"
 
 
@@ -290,7 +290,7 @@ class PostgresSource(Source):
         if self._channel is None:
             return False
         try:
-            data = self._channel.recv(_READ_BYTES)
+            data = self._channel.recv(_RECEIVE_BYTES)
         except BlockingIOError:
             return False
         except OSError:

@@ -14,7 +14,7 @@ import pyarrow as pa
 from edged.sources import _postgres_wire as wire
 from edged.sources._postgres_wire import Position
 
-WAIT_S = 10.0
+REMIND_S = 10.0
 """Between two calls of `on_wait`."""
 
 
@@ -28,7 +28,7 @@ class SourceChannel:
         """Changes up to this LSN are committed."""
         self._said: wire.ChildState | None = None
         self.on_wait: Callable[[], None] = lambda: None
-        """Called every WAIT_S while the source takes nothing."""
+        """Called every REMIND_S while the source takes nothing."""
 
     def config(self) -> dict[str, Any]:
         """The first frame."""
@@ -70,7 +70,7 @@ class SourceChannel:
     def _send(self, data: bytes) -> None:
         left = memoryview(data)
         while left:
-            if select.select([], [self.socket], [], WAIT_S)[1]:
+            if select.select([], [self.socket], [], REMIND_S)[1]:
                 left = left[self.socket.send(left, socket.MSG_DONTWAIT) :]
             else:
                 self.on_wait()
