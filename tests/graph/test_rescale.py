@@ -92,13 +92,18 @@ def to(document, count):
 
 
 def test_rescale_from_2_to_3_to_2_under_load_is_exact(running, tmp_path):
+    """Each of them is killed once: with the journal written, and before."""
     document = graph_of(running)
     rollout.deploy(*to(document, 2))
     sender, journal = Sender(running["gate"][1]), tmp_path / "journal"
     sender.start()
     pauses = []
-    for count in (3, 2):
+    for count, moment in ((3, "farm-mean-0 replaced"), (2, "farm-mean-1 exported")):
         until(lambda seen=sender.batches: sender.batches > seen + 5)
+        with pytest.raises(Killed):
+            rescale.rescale(*to(document, count), journal, killer(moment))
+        with pytest.raises(rollout.RolloutError, match="interrupted"):
+            rollout.deploy(*to(document, count))
         outcome = rescale.rescale(*to(document, count), journal)
         assert outcome.stages == ["mean"] and outcome.state_bytes > 0
         assert not journal.exists()
@@ -119,6 +124,20 @@ def test_rescale_from_2_to_3_to_2_under_load_is_exact(running, tmp_path):
     assert {r["turbine"]: int(r["kw"]) for r in first} == sent
     assert {r["n"] for r in first} == {batches}
     assert max(pauses) < rescale.DRAIN_S, pauses
+
+
+class Killed(BaseException):
+    """In place of a kill."""
+
+
+def killer(moment):
+    """A progress that ends the rescaling once it has come to this step."""
+
+    def progress(text):
+        if moment in text:
+            raise Killed
+
+    return progress
 
 
 def hour(running):
