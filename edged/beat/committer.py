@@ -107,6 +107,8 @@ class Committer:
         self._wake_heart, self._on_landed = wake_heart, on_landed
         self.snapshots = Snapshots(store)
         self.loose = LoosePages()
+        self.on_loose_acked: Callable[[str, int, int], None] = lambda *_: None
+        """Called on the commit thread where pages of a job without a log are acknowledged."""
         self._failure: BaseException | None = None
         self._snapshot_problem: StoreFull | None = None
         self._queue: deque[tuple[Task, bool]] = deque()
@@ -195,7 +197,9 @@ class Committer:
             return
         durable_at_us: list[int] = []
         for stream, partition, seq in self._uplink.poll():
-            if not self.loose.acked(stream, partition, seq):
+            if self.loose.acked(stream, partition, seq):
+                self.on_loose_acked(stream, partition, seq)
+            else:
                 durable_at_us += self._store.acked(stream, partition, seq)
         for stream, partition in self._uplink.unreadable():
             self._store.check_page(stream, partition)

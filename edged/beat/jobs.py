@@ -264,7 +264,7 @@ def carry_over(old: JobRuntime | None, job: JobRuntime, moved: State | None = No
     notes = carry_notes(old, job.plan)
     if old is None and moved is not None:
         job.load(moved)
-    if old is not None:
+    if old is not None and job.plan.promises.logs:
         kept = {path.replace(".", "/", 1) for path in compare(old.plan, job.plan).kept}
         saved = old.save().items()
         for operator in old.operators.values():

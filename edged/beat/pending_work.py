@@ -130,7 +130,7 @@ def is_empty(facts: BeatFacts, jobs: Sequence[JobRuntime]) -> bool:
     for job in jobs:
         j = facts.jobs[job.plan.name]
         for name, f in j.streams.items():
-            if f.logged_rows or f.rows or f.producers:
+            if f.logged_rows or f.rows or f.producers or job.streams[name].staging.origins:
                 return False
             if j.race and f.watermark_us != job.streams[name].time.watermark_us:
                 return False

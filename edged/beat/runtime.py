@@ -31,6 +31,7 @@ from edged.beat.table_loads import TableLoads, skip_log
 from edged.beat.table_waits import TableWaits, empty
 from edged.data.columns import Batch
 from edged.data.flow import WATERMARK_MAX_US, WATERMARK_MIN_US, BeatContext, Flow, State
+from edged.data.origins import OriginLog
 from edged.data.scratch import Scratch
 from edged.data.staging import TIME_MAX_US, Chunks
 from edged.job.changes import DRAINING, PAUSED, RUNNING, JobMetadata
@@ -59,6 +60,7 @@ class JobRuntime(PlacedOperators):
         }
         for s in self.streams.values():  # where earlier positions are lost, any batch may be next
             s.staging.producers.names_lost = not plan.promises.logs
+            s.staging.origins = OriginLog() if plan.promises.forwards else None
         self.open_page_shares = open_page_shares(plan.promises.memory_bytes, plan.sinks)
         self.couplings = couplings(plan)
         self.table_waits = TableWaits(plan)
@@ -455,6 +457,9 @@ class JobRuntime(PlacedOperators):
         s = self.streams[name]
         batch, late = s.open(f, self.scratch, live)
         flows[name] = Flow(batch, f.watermark_us, s.populated or s.plan.table is None)
+        if (log := s.staging.origins) is not None:
+            origins = log.take(batch.rows, s.staging.producers.ids)
+            flows[name] = replace(flows[name], origins=origins)
         if s.plan.late == "dead_letter":
             flows[f"{name}.late"] = Flow(late, f.watermark_us)
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from edged.beat.committer import Committer
+from edged.beat.forwarded_acks import ForwardedAcks
 from edged.beat.heart import Heart
 from edged.beat.inputs import Inputs
 from edged.beat.recover import FaultyFile, Recovered, recover
@@ -261,6 +262,8 @@ def _build(
         space.retry(partial(committer.snapshot, recovered.beat, *heart.save()))
     heart.delete_unnamed()
     host.serve_uplink()
+    in_flight.on_routes = host.serve_uplink
+    committer.on_loose_acked = ForwardedAcks(recovered.registry, inputs).acked
     load_kinds()
     planner = ThreadPoolExecutor(1, "edged-plan")
     graphs = GraphRecords(settings.directory, planner)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from edged.beat.jobs import JobRegistry
 from edged.beat.stats import Stats
@@ -54,7 +55,13 @@ class DaemonJobHost:
         jobs = self._registry.list
         numbers = {name: last for job in jobs for name, last in job.last_pages().items()}
         plans, schemas = [job.plan for job in jobs], self._registry.schemas()
-        self._uplink.set_jobs(plans, schemas, numbers, self._store_bytes_max)
+        links = [
+            replace(link, logs=job.plan.promises.logs)
+            for job in jobs
+            for id, sink in job.sinks.items()
+            for link in sink.links(job.plan.sinks[id])
+        ]
+        self._uplink.set_jobs(plans, schemas, links, numbers, self._store_bytes_max)
 
     def pages_pending(self, streams: Sequence[str]) -> int:
         """Number of pages of these streams that the centre, or a link's receiver, has not

@@ -7,13 +7,13 @@ Without an address of the centre the uplink serves links alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from edged.beat.committer import Committer
 from edged.job.plan import JobPlan
 from edged.links.in_flight import InFlight
+from edged.links.target import LinkTarget
 from edged.platform.event_loop import EventLoop
 from edged.uplink import Uplink
 from edged.uplink.link_config import LinkConfig, Numbers, limits
@@ -87,17 +87,12 @@ class UplinkControl:
         self,
         plans: Sequence[JobPlan],
         schemas: Sequence[tuple[str, int, str]],
+        links: Sequence[LinkTarget],
         numbers: Numbers,
         store_bytes_max: int | None,
     ) -> None:
         """Register the jobs' schemas, apply their upload promises, and serve their links, whose
         last numbers are given."""
-        links = [
-            replace(link, logs=plan.promises.logs)
-            for plan in plans
-            for sink in plan.sinks.values()
-            if (link := sink.link())
-        ]
         self._in_flight.follow(limits(links, store_bytes_max, len(plans)))
         targets = self._config.targets(links, schemas, numbers)
         self._committer.call(partial(self._uplink.register, schemas))

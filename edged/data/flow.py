@@ -13,6 +13,7 @@ from typing import Any
 import numpy.typing as npt
 
 from edged.data.columns import Batch
+from edged.data.origins import Origins
 from edged.data.schema import Schema
 from edged.data.table_terms import TableTerms
 from edged.data.workers import Workers
@@ -53,6 +54,8 @@ class Flow:
     watermark_us: int
     populated: bool = True
     """Whether a table's first rows are complete, these included; a stream's always are."""
+    origins: Origins | None = None
+    """The messages that the rows come from, in a hop without a log (durability `through`)."""
 
 
 @dataclass(frozen=True, slots=True)

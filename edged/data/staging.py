@@ -33,6 +33,7 @@ import numpy.typing as npt
 
 from edged.data.columns import Batch, Column
 from edged.data.flow import WATERMARK_MIN_US, State
+from edged.data.origins import OriginLog
 from edged.data.producers import Producers
 from edged.data.schema import Schema
 from kernels.cpu.staging import copy_rows, take_rows
@@ -187,6 +188,8 @@ class Staging:
         """Largest time staged by any producer."""
         self.useful_us = TIME_MAX_US
         """The next beat takes no rows later than this; the job moves it."""
+        self.origins: OriginLog | None = None
+        """The messages that staged rows come from; None: nothing asks for them."""
         self.held = False
         """Whether the source must not read: the job is paused or drains."""
         self._half_bytes = max(bytes_max // 2, 1)

@@ -206,7 +206,8 @@ class _JobReader:
         sinks = self.all(parts["sinks"], self.sink)
         self.one_sink_a_stream(sinks)
         if promises is not None:
-            self.faults += faults_without_log(promises.durability, sinks)
+            sources = {name: stream.source for name, stream in streams.items()}
+            self.faults += faults_without_log(promises.durability, sources, operators, sinks)
             self.attempt(lambda: check_open_pages(promises.memory_bytes, sinks))
         inputs = {i: _inputs(parts["operators"][i]) for i in operators}
         inputs |= {i: _inputs(parts["sinks"][i]) for i in sinks}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from edged.job.durability import EXACTLY_ONCE, logs
+from edged.job.durability import EXACTLY_ONCE, THROUGH, logs
 
 BLOCK, REJECT, DROP_OLDEST = WHEN_FULL = ("block", "reject", "drop_oldest")
 
@@ -29,3 +29,8 @@ class Promises:
     def logs(self) -> bool:
         """Whether beats of the job leave records."""
         return logs(self.durability)
+
+    @property
+    def forwards(self) -> bool:
+        """Whether a batch is acknowledged when the receivers of what was made of it have it."""
+        return self.durability == THROUGH

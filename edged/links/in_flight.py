@@ -30,6 +30,8 @@ class InFlight:
         self._links: dict[str, _Link] = {}
         self.on_low: Callable[[], None] = lambda: None
         """Called when a link is no longer full; on the commit thread."""
+        self.on_routes: Callable[[], None] = lambda: None
+        """Called when a link has another producer to pass on; on the heart's thread."""
 
     def follow(self, limits: Mapping[str, tuple[int, int]]) -> None:
         """Set `high` and `low` of each link."""

@@ -28,6 +28,8 @@ class LinkTarget:
     token_file: str = ""
     tls: bool = False
     ca: str = ""
+    forwards: str = ""
+    """The producer that its messages come from, of a hop that only passes them on."""
     logs: bool = True
     """Whether its numbers outlive this run of the daemon."""
 

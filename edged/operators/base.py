@@ -208,6 +208,11 @@ class OperatorPlan(ABC):
     id: str
     output: Link
 
+    def through_problem(self) -> str:
+        """Why it cannot be in a hop that keeps no log (durability `through`); empty: it can, has no
+        state, and passes `Flow.origins` on."""
+        return f"{self.kind} may have state"
+
     @classmethod
     @abstractmethod
     def parse(

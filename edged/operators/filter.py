@@ -44,7 +44,8 @@ class Filter(Operator):
         if rows.size == flow.batch.rows:
             return flow
         kept = take(flow.batch, rows, self._scratch, "kept", beat.workers)
-        return Flow(kept, flow.watermark_us)
+        origins = None if flow.origins is None else flow.origins.kept(rows)
+        return Flow(kept, flow.watermark_us, origins=origins)
 
     def counters(self) -> Mapping[str, Any]:
         """Rows dropped because their evaluation was an error, and the first such error."""
@@ -82,6 +83,10 @@ class FilterPlan(OperatorPlan):
     def build(self, workers: Workers) -> Filter:
         """The running filter, its kernel compiled."""
         return Filter(self.predicate.build(), self.output.time)
+
+    def through_problem(self) -> str:
+        """None."""
+        return ""
 
     def describe(self) -> list[str]:
         """The condition, and whether a row can be in error."""

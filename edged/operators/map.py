@@ -40,10 +40,10 @@ class Map(Operator):
         """The computed rows, under the same watermark."""
         (flow,) = inputs
         if flow.batch.rows == 0:
-            return Flow(self._empty, flow.watermark_us)
+            return Flow(self._empty, flow.watermark_us, origins=flow.origins)
         done = self._projector.project(flow.batch, beat.workers)
         self._first_error.look(self._projector, flow.batch)
-        return Flow(done, flow.watermark_us)
+        return Flow(done, flow.watermark_us, origins=flow.origins)
 
     def counters(self) -> Mapping[str, Any]:
         """Rows dropped because an expression was an error, and the first such error."""
@@ -98,6 +98,10 @@ class MapPlan(OperatorPlan):
         """The running map, its kernel compiled."""
         time = self.projection.passed()[self.output.time]
         return Map(self.projection, self.projection.build(), time)
+
+    def through_problem(self) -> str:
+        """A row in error would leave it unnoticed."""
+        return "drops rows that cannot be evaluated" if self.projection.source.fallible else ""
 
     def describe(self) -> list[str]:
         """The columns, and whether a row can be in error."""

@@ -132,6 +132,17 @@ class Sink(ABC):
         numbered after them.  Rows unsealed before it are dropped, because it may have sealed them.
         """
 
+    def forwarded(self, name: str, instance: int, seq: int) -> tuple[str, int] | None:
+        """An instance of the link `name` has everything up to `seq`: the producer whose messages
+        these are, and what all instances have of them.  None: another sink's link.  Called on the
+        commit thread, where the job promises `through`."""
+        return None
+
+    def links(self, plan: SinkPlan) -> Sequence[LinkTarget]:
+        """The links that the sending process serves for it."""
+        target = plan.link()
+        return [] if target is None else [target]
+
     def numbers(self) -> Mapping[str, list[int]]:
         """For each page stream of the sink, the number of each partition's last sealed page (0:
         none)."""
@@ -156,6 +167,10 @@ class SinkPlan(ABC):
     """Whether it works in a job whose beats leave no records: with each start its pages are
     numbered from 1 on, under another epoch."""
     id: str
+
+    def through_problem(self) -> str:
+        """Why it cannot end a hop that keeps no log (durability `through`); empty: it can."""
+        return f"{self.kind} sends nothing to a receiver that acknowledges it"
 
     @classmethod
     @abstractmethod

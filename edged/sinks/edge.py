@@ -37,6 +37,7 @@ import numpy.typing as npt
 from edged.client.connection import host_and_port
 from edged.data.columns import empty_batch
 from edged.data.flow import BeatContext, Flow, Link, State
+from edged.data.origins import Origins
 from edged.documents import reader as doc
 from edged.documents.faults import FaultCollector
 from edged.documents.reach import Reach
@@ -44,6 +45,7 @@ from edged.documents.units import show_duration, show_size
 from edged.errors import JobError
 from edged.links import partition
 from edged.links.compression import AUTO, COMPRESS
+from edged.links.forwarded import Forwarding
 from edged.links.messages import MessageWriter
 from edged.links.open_rows import OPEN_ROWS, OpenRows, TrainPage
 from edged.links.page import link_name
@@ -76,11 +78,13 @@ class EdgeSink(Sink):
             OpenRows(self.name, k, schema, writer, plan.buffer) for k in range(len(plan.to))
         ]
         self._dealer = Partitioner(plan.partition, len(plan.to), plan.by, plan.direction)
+        self._forwarding = Forwarding(self.name, len(plan.to), writer, self._in_flight)
         self._past: list[int] = []
         """Numbers of the last messages of instances that the link no longer has."""
         self._none = Shares([_no_rows() for _ in plan.to])
         self._batch, self._shares = empty_batch(schema), self._none
         self._watermark_us = 0
+        self._origins: Origins | None = None
         self._counts = dict.fromkeys(
             ("rows", "rows_without_instance", "messages", "messages_compressed", "pages",
              "page_bytes", "page_bytes_raw"), 0,
@@ -90,12 +94,13 @@ class EdgeSink(Sink):
     @property
     def full(self) -> bool:
         """Whether it has too much in flight."""
-        return self._in_flight is not None and self._in_flight.is_full(self.name)
+        names = (self.name, *self._forwarding.routes.values())
+        return self._in_flight is not None and any(self._in_flight.is_full(n) for n in names)
 
     def write(self, beat: BeatContext, flow: Flow) -> None:
         """Deal the rows out; `seal` makes messages of them."""
         self._batch, self._watermark_us = flow.batch, flow.watermark_us
-        self._shares = self._none
+        self._shares, self._origins = self._none, flow.origins
         if flow.batch.rows:
             self._shares = self._dealer.deal(flow.batch, beat.workers)
             self._counts["rows"] += flow.batch.rows
@@ -104,6 +109,9 @@ class EdgeSink(Sink):
     def seal(self, beat: BeatContext, flush: Flush) -> list[SealedPage]:
         """Pages of the full messages, and of all rows that are due, in order of instances."""
         found: list[SealedPage] = []
+        if self._origins is not None:
+            made = self._forwarding.pages(self._batch, self._shares, self._origins)
+            return self._counted([TrainPage(page, train) for page, train in made])
         for k, rows in enumerate(self._shares.rows):
             mine = self._open[k]
             count = self._batch.rows if rows is None else rows.size
@@ -112,6 +120,19 @@ class EdgeSink(Sink):
                 sealed = mine.add(self._batch, rows, self._watermark_us, beat.wall_us, due)
                 found += self._counted(sealed)
         self._batch, self._shares = empty_batch(self._batch.schema), self._none
+        return found
+
+    def forwarded(self, name: str, instance: int, seq: int) -> tuple[str, int] | None:
+        """What all instances have of a producer's messages; see `Sink.forwarded`."""
+        return self._forwarding.acked(name, instance, seq)
+
+    def links(self, plan: SinkPlan) -> list[LinkTarget]:
+        """The link; of a hop without a log one for each producer, too."""
+        target, found = plan.link(), list(super().links(plan))
+        for id, name in self._forwarding.routes.items():
+            assert target is not None
+            producer = f"{id}>{target.job}/{target.sink}"
+            found.append(replace(target, name=name, forwards=producer))
         return found
 
     def _is_due(self, mine: OpenRows, new: int, wall_us: int) -> bool:
@@ -243,6 +264,12 @@ class EdgePlan(SinkPlan):
     def parse(cls, path: str, id: str, document: Mapping[str, Any], input: Link) -> EdgePlan:
         """Check `document`; raises JobError for all faults."""
         return _Reader(path, id, document, input).plan()
+
+    def through_problem(self) -> str:
+        """The instance of a row must follow from the row alone, so that a resend goes there too."""
+        if self.partition in (partition.RANDOM, partition.ROUND_ROBIN) and len(self.to) > 1:
+            return f"partition {self.partition} depends on the rows before"
+        return ""
 
     def in_job(self, job: str) -> EdgePlan:
         """The sink of this job.  Raises JobError where the names are too long for the store."""

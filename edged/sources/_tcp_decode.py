@@ -132,6 +132,13 @@ class Decoder:
             producers.promised_us, producers.sums,
         )  # fmt: skip
         staging.extend(rows, chunks, int(facts[FACTS.latest]))
+        if staging.origins is not None:
+            taken = messages[messages[:, ipc.MESSAGE.state] < ipc.DROPPED]
+            staging.origins.add(
+                regions[taken[:, ipc.MESSAGE.region], ipc.REGION.producer],
+                taken[:, ipc.MESSAGE.seq], taken[:, ipc.MESSAGE.watermark],
+                taken[:, ipc.MESSAGE.kept],
+            )  # fmt: skip
 
     def _copy(
         self, messages: Int64s, regions: Int64s, places: Int64s, to: StagingTarget, rows: int

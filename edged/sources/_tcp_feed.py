@@ -173,8 +173,14 @@ class StreamFeed:
             )
 
     def check_session(self, greeting: Greeting) -> None:
-        """Raise ProtocolError where another daemon has taken a link's producer over."""
+        """Raise ProtocolError where another daemon has taken a link's producer over, or where only
+        links can send."""
         producers = self.staging.producers
+        if greeting.session is None and self.staging.origins is not None:
+            raise ProtocolError(
+                f"stream {greeting.stream} is of a hop that keeps no log (through): it takes links"
+                " of other daemons only, which name an edged.session and an edged.from"
+            )
         if greeting.session is not None and producers.known(greeting.producer):
             number = producers.number(greeting.producer)
             known, sent = producers.sessions.get(number, ""), int(producers.seq[number])
@@ -404,7 +410,11 @@ class StreamFeed:
                 if batch is None:
                     continue
                 self.slow_messages += 1
-                self.staging.append(batch, connection.number, wall_us)
+                rows = self.staging.append(batch, connection.number, wall_us)
+                if self.staging.origins is not None:
+                    seq, watermark = message[ipc.MESSAGE.seq], message[ipc.MESSAGE.watermark]
+                    entry = (connection.number, seq, watermark, rows)
+                    self.staging.origins.add(*(np.array([n], np.int64) for n in entry))
             except Exception as wrong:
                 texts[r] = self._boundary.refusal(connection.name, wrong, BATCH)
                 continue

@@ -178,11 +178,20 @@ class TcpSource(Source):
         """Send ACKs.  Called on the commit thread."""
         for sealed in ticket:
             self._tell_losses(sealed)
+            if sealed.feed.staging.origins is not None:
+                continue  # `forwarded` acknowledges
             for first in range(0, max(1, sealed.numbers.size), SENDS_MAX):
                 part = slice(first, first + SENDS_MAX)
                 self._acknowledge(sealed.feed, sealed.numbers[part], sealed.seqs[part])
             for number in sealed.ends:
                 self._acknowledge_end(sealed.feed, number)
+
+    def forwarded(self, stream: str, producer: str, seq: int) -> None:
+        """Send an ACK.  Called on the commit thread."""
+        feed = self._feeds[stream]
+        if (producers := feed.staging.producers).known(producer):
+            numbers = np.array([producers.number(producer)], np.int64)
+            self._acknowledge(feed, numbers, np.array([seq], np.int64))
 
     def finished(self) -> bool:
         """Always false: a producer may connect at any time."""
@@ -392,9 +401,8 @@ class TcpSource(Source):
         """Free memory of unfinished messages: first empty buffers, then disconnect the largest
         holders, which may connect again."""
         holders = sorted(self._connections.values(), key=Connection.held, reverse=True)
-        for connection in holders:
-            if connection.own is not None and connection.filled == 0:
-                connection.drop_own()
+        for unused in (c for c in holders if c.own is not None and c.filled == 0):
+            unused.drop_own()
         text = "unfinished messages take too much memory here"
         for connection in holders:
             if not self._memory.spent():
@@ -458,10 +466,8 @@ class TcpSource(Source):
             feed.commit(numbers, seqs)
             for settled in feed.settled():
                 self._say_hello(feed, settled)
-            if self._tls:
-                unsent = np.zeros(numbers.size, np.int64)
-            else:
-                unsent = np.empty(numbers.size, np.int64)
+            unsent = np.zeros(numbers.size, np.int64)
+            if not self._tls:
                 frame, table = address(self._frame), self._lines.table
                 self._acks += calls.send(
                     numbers, seqs, feed.fds, table, frame, frames.ACK, unsent

@@ -114,6 +114,10 @@ class Source(ABC):
     def committed(self, ticket: Any) -> None:
         """Send the ACKs for what the ticket covers.  Called on the commit thread."""
 
+    def forwarded(self, stream: str, producer: str, seq: int) -> None:  # noqa: B027 - of `through`
+        """Everything made of a producer's batches up to `seq` is acknowledged, of a stream whose
+        job promises `through`.  Called on the commit thread."""
+
     @abstractmethod
     def finished(self) -> bool:
         """Whether no more input can come (a file read to its end)."""
@@ -143,6 +147,8 @@ class SourcePlan(ABC):
     """A checked `source` table of a stream."""
 
     kind: ClassVar[str]
+    numbers_batches: ClassVar[bool] = False
+    """Whether its senders keep their batches until these are acknowledged, and number them."""
     keys: ClassVar[frozenset[str]]
     listens: ClassVar[bool] = False
     """Whether streams of several jobs may share a running source: a listener exists once."""

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 class TcpPlan(SourcePlan):
     """A checked `tcp` source."""
 
+    numbers_batches = True
+
     stream: str
     listen: str
     settings: TcpSettings

@@ -84,8 +84,8 @@ class LoosePages:
     def pending_of(self, streams: Iterable[str]) -> int:
         """How many of these streams are not acknowledged."""
         wanted = set(streams)
-        routes = list(self._pages.items())
-        return sum(len(queue) for (stream, _), queue in routes if stream in wanted)
+        found = ((stream, len(queue)) for (stream, _), queue in list(self._pages.items()))
+        return sum(n for stream, n in found if {stream, stream.rpartition("/")[0]} & wanted)
 
     def bytes(self) -> int:
         """Memory that the segments take."""

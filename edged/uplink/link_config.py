@@ -66,6 +66,7 @@ class LinkConfig:
         return {
             "name": link.name, "to": list(link.to), "bases": bases, "version": link.version,
             "tls": link.tls, "ca": ca, "problem": problem, "greetings": greetings,
+            "forwards": bool(link.forwards),
         }  # fmt: skip
 
     def _token(self, link: LinkTarget) -> tuple[str, str]:
@@ -81,12 +82,14 @@ class LinkConfig:
     def _greeting(self, link: LinkTarget, token: str, instance: int, base: int, text: str) -> str:
         counter, nonce = self._session
         epoch = self._epoch if link.logs else nonce
+        producer = link.forwards or f"{epoch:016x}/{link.job}/{link.sink}"
         metadata = {
             STREAM_KEY: link.stream.encode(),
-            PRODUCER_KEY: f"{epoch:016x}/{link.job}/{link.sink}/{instance}".encode(),
-            SESSION_KEY: f"{counter}.{nonce:x}.{base}".encode(),
+            PRODUCER_KEY: f"{producer}/{instance}".encode(),
             FROM_KEY: FROM_BLANK,
         }
+        if not link.forwards:  # the session is that of the producer itself
+            metadata[SESSION_KEY] = f"{counter}.{nonce:x}.{base}".encode()
         if token:
             metadata[TOKEN_KEY] = token.encode()
         return base64.b64encode(greeting_of(Schema.from_json(text), metadata)).decode()

@@ -26,20 +26,25 @@ class LinkQueue:
         self.acked = 0
         """The last number that the receiver has."""
         self.bytes = 0
+        self.forwards = False
+        """Whether the messages are made again after a restart, so that the receiver may know more
+        of them."""
 
     def __len__(self) -> int:
         return len(self._pages)
 
-    def offer(self, place: PageLocation) -> None:
-        """Add a page, or a new location of one.  Pages come in order."""
+    def offer(self, place: PageLocation) -> bool:
+        """Add a page, or a new location of one.  Pages come in order.  False: the receiver has
+        it."""
         known = self._pages.get(place.seq)
         if known is None:
             if place.seq <= self.acked:
-                return
+                return False
             self._unsent.append(place.seq)
         self.bytes += place.length - (0 if known is None else known.length)
         self._pages[place.seq] = place
         self.newest = max(self.newest, place.seq)
+        return True
 
     def lost(self, first: int, last: int) -> bool:
         """Forget pages whose bytes are lost; whether there were any."""
@@ -77,7 +82,7 @@ class LinkQueue:
         Returns the page that this acknowledges, as `ack` does.  Raises LinkRefused where the
         receiver has what this sender never made.
         """
-        if committed > self.newest:
+        if committed > self.newest and not self.forwards:
             raise LinkRefused(
                 f"the receiver has messages up to {committed} of this link, but this store has "
                 f"made {self.newest}: another copy of it sends them, or it went back in time"

@@ -63,6 +63,7 @@ class LinkSender:
         self.name, self.instance = name, instance
         self._target = target
         self._queue = LinkQueue(int(target["base"]))
+        self._queue.forwards = bool(target["forwards"])
         self._on_acked, self._on_unreadable = on_acked, on_unreadable
         self._on_change = on_change
         self._lock = threading.Lock()
@@ -85,8 +86,11 @@ class LinkSender:
     def offer(self, place: PageLocation) -> None:
         """Add a page to send, or a new location of one."""
         with self._lock:
-            self._queue.offer(place)
-        self._notify()
+            new = self._queue.offer(place)
+        if new:
+            self._notify()
+        else:
+            self._acked(place.seq)
 
     def lost(self, first: int, last: int) -> None:
         """Forget pages whose bytes are lost."""
@@ -99,6 +103,7 @@ class LinkSender:
         with self._lock:
             self._renew |= target != self._target
             self._target = target
+            self._queue.forwards = bool(target["forwards"])
             self._queue.newest = max(self._queue.newest, int(target["base"]))
         self._notify()
 

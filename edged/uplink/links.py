@@ -5,7 +5,7 @@ The daemon's command `links` lists all links; each has its receivers, and for ea
 schema and each instance the greeting:
 
     {"links": [{"name", "to": [...], "bases": [...], "version", "tls", "ca", "problem",
-                "greetings": [{version: base64}, ...]}, ...]}
+                "forwards", "greetings": [{version: base64}, ...]}, ...]}
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class LinkSenders:
 def _part(target: dict[str, Any], instance: int) -> dict[str, Any]:
     """What one instance's sender needs; one that the link no longer has gets no address."""
     to = target["to"]
-    shared = {key: target[key] for key in ("version", "tls", "ca", "problem")}
+    shared = {key: target[key] for key in ("version", "tls", "ca", "problem", "forwards")}
     return {
         **shared,
         "to": to[instance] if instance < len(to) else "",
@@ -83,5 +83,5 @@ def _part(target: dict[str, Any], instance: int) -> dict[str, Any]:
 def _gone(base: int) -> dict[str, Any]:
     return {
         "to": "", "base": base, "version": 0, "tls": False, "ca": "", "problem": "",
-        "greetings": {},
+        "greetings": {}, "forwards": False,
     }  # fmt: skip

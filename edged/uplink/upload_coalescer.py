@@ -70,7 +70,7 @@ class UploadCoalescer:
         self._due_us: int | None = None
         self._last: dict[tuple[str, int], int] = {}
         """The last page offered, by (stream, partition)."""
-        self._bypassed = self._soon = self._watched = False
+        self._bypassed = self._soon = self._watched = self._forwards = False
         self._pass(list(pending))
 
     def set_jobs(self, plans: Sequence[JobPlan]) -> None:
@@ -82,6 +82,8 @@ class UploadCoalescer:
             for stream, _, _ in sink.schemas()
             if plan.promises.upload_within_us
         }
+        self._forwards = any(plan.promises.forwards for plan in plans)
+        self._watch_acks()
         if within_us != self._within_us:
             self._within_us = within_us
             self.release()
@@ -200,9 +202,9 @@ class UploadCoalescer:
             self.timer.arm(due_us)
 
     def _watch_acks(self) -> None:
-        """Have acks signalled while they are needed: where pages are awaited at the centre, and
-        where a link has too much in flight."""
-        wanted = self._bypassed or self._in_flight.any_full()
+        """Have acks signalled while they are needed: where pages are awaited at the centre, where
+        a link has too much in flight, and where senders wait for those of receivers."""
+        wanted = self._bypassed or self._forwards or self._in_flight.any_full()
         if wanted != self._watched:
             self._watched = wanted
             self._uplink.watch_acks(wanted)
