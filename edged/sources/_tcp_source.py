@@ -469,9 +469,7 @@ class TcpSource(Source):
             unsent = np.zeros(numbers.size, np.int64)
             if not self._tls:
                 frame, table = address(self._frame), self._lines.table
-                self._acks += calls.send(
-                    numbers, seqs, feed.fds, table, frame, frames.ACK, unsent
-                )  # fmt: skip
+                self._acks += calls.send(numbers, seqs, feed.fds, table, frame, frames.ACK, unsent)
             for i in (unsent >= 0).nonzero()[0].tolist():
                 connection = feed.by_number.get(int(numbers[i]))
                 if connection is not None and feed.fds[connection.number] >= 0:
