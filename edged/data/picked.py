@@ -72,7 +72,7 @@ class PickedFlow(Flow):
         self, picked: Picked, watermark_us: int, scratch: Scratch, workers: Workers | None
     ) -> None:
         given = {
-            "watermark_us": watermark_us, "populated": True, "picked": picked,
+            "watermark_us": watermark_us, "populated": True, "origins": None, "picked": picked,
             "_copied": list[Batch](), "_copy": partial(picked.batch, scratch, workers),
         }  # fmt: skip
         for name, value in given.items():
