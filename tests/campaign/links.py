@@ -55,6 +55,10 @@ class Link:
                 client, _ = self._listener.accept()
             except OSError:
                 return
+            if self._over:
+                client.close()
+                return
+            self._open.add(client)
             threading.Thread(target=self._serve, args=(client,), daemon=True).start()
 
     def _serve(self, client: socket.socket) -> None:
@@ -62,10 +66,12 @@ class Link:
         try:
             server = socket.create_connection(self._target, 5)
         except OSError:
+            self._open.discard(client)
             _reset(client)
+            client.close()
             return
         server.settimeout(None)
-        self._open |= {client, server}
+        self._open.add(server)
         ways = [
             threading.Thread(target=self._pass, args=ends, daemon=True)
             for ends in ((client, server), (server, client))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -43,6 +45,7 @@ class Last(Daemon):
         path.mkdir()
         document = last_job() if document is None else document
         document["sinks"]["out"]["path"] = str(path / "out")
+        self.before = []
         super().__init__(path, document, **more)
 
     @property
@@ -57,7 +60,13 @@ class Last(Daemon):
         files = sorted(
             (self.path / "out").glob("*.parquet"), key=lambda p: int(p.stem.split("-")[-1])
         )
-        return [v for f in files for v in pq.read_table(f)["value"].to_pylist()]
+        return self.before + [v for f in files for v in pq.read_table(f)["value"].to_pylist()]
+
+    def lose_store(self):
+        """Delete the store, and the files, whose values are kept: names begin with beat 1 again."""
+        self.before = self.values()
+        for directory in (self.store, self.path / "out"):
+            shutil.rmtree(directory)
 
 
 class Hop(Daemon):

@@ -30,7 +30,7 @@ def test_fresh_stores_at_both_ends_and_a_replaced_job_lose_nothing_and_repeat_no
         hop.until(lambda s: not s["store"]["backlog_pages"])
 
         last.kill()  # it comes back without a store: the link begins where its pages do
-        shutil.rmtree(last.store)
+        last.lose_store()
         last.restart()
         last.ready(120)
         send(hop, 100)
