@@ -29,11 +29,11 @@ from edged.bench.relay_raw import disk_bytes_per_s, measure_raw
 from edged.bench.relay_tally import percentile_ms
 from edged.bench.rig import machine
 from edged.errors import EdgedError
-from edged.job.plan import DURABILITIES
+from edged.job.durability import DURABILITIES, EXACTLY_ONCE, RESULTS, VOLATILE
 
 Say = Callable[[str], None]
 Row = dict[str, Any]
-MODES = ("volatile", "through", "results", "exactly_once")
+MODES = (VOLATILE, "through", RESULTS, EXACTLY_ONCE)
 IN_FLIGHT_BYTES = 4 << 20
 MESSAGE_BYTES = 64 << 10
 KIB, MIB = 1 << 10, 1 << 20
@@ -62,13 +62,13 @@ def _rows(sizes: tuple[int, ...], buffers: tuple[int, ...], modes: tuple[str, ..
 
 DEFAULT_ROWS = (
     *_rows((50,), (16 * KIB, MIB), MODES),
-    *_rows((50,), (0, KIB), ("results",)),
+    *_rows((50,), (0, KIB), (RESULTS,)),
     *_rows((200, 10_000), (MIB,), MODES),
 )
 SCOPES = {
     "default": RelayScope(DEFAULT_ROWS),
     "full": RelayScope(_rows(SIZES, BUFFERS, MODES), 20.0, 4.0),
-    "quick": RelayScope(((50, 64 * KIB, "results"),), 1.0, 0.5, False, False, False),
+    "quick": RelayScope(((50, 64 * KIB, RESULTS),), 1.0, 0.5, False, False, False),
 }
 
 
@@ -137,7 +137,7 @@ def measure_switches(scope: RelayScope) -> Row:
     """Context switches of the relay in 5 s: a race for all packets that are there, and for each."""
     found: Row = {}
     for arm, policies in (("batched", {}), ("single", {"relay": "one_packet"})):
-        hops = Hops(MODES[2], 50, 0, relay_buffer=MIB, policies=policies)
+        hops = Hops(RESULTS, 50, 0, relay_buffer=MIB, policies=policies)
         row = measure(hops, scope.seconds / 2, scope.warm_s, batch=64, window=8192)
         found[f"{arm}_voluntary"] = row["voluntary_per_5s"]
         found[f"{arm}_involuntary"] = row["involuntary_per_5s"]

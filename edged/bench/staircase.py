@@ -28,7 +28,7 @@ from edged.bench.relay_packets import STREAM
 from edged.bench.relay_tally import Tally, share_above
 from edged.bench.rig import machine
 from edged.console.figures import COLOURS, new_figure, save
-from edged.job.plan import DURABILITIES
+from edged.job.durability import VOLATILE
 from edged.platform.processes import free_port
 
 Say = Callable[[str], None]
@@ -37,7 +37,6 @@ WINDOW, BATCH = 48, 8
 TICK_S, BIN_S = 0.1, 1.0
 TOLERANCE = 0.1
 OTHER_MS, OTHER_PACKETS_PER_S = 50, 1000.0
-VOLATILE = "volatile"
 
 
 @dataclass(frozen=True)
@@ -60,9 +59,8 @@ class Tick:
 
 
 def hops() -> Hops:
-    """The chain's settings: the first durability that jobs have, of volatile and none."""
-    mode = VOLATILE if VOLATILE in DURABILITIES else "none"
-    return Hops(mode, 50, 1 << 10, latency="5ms", linger="0s", high=4 << 10, memory="16MiB")
+    """The chain's settings."""
+    return Hops(VOLATILE, 50, 1 << 10, latency="5ms", linger="0s", high=4 << 10, memory="16MiB")
 
 
 class Stairs(Chain):
