@@ -79,6 +79,7 @@ class PacketTallyPlan(SinkPlan):
     """A checked `packet_tally` sink."""
 
     keys = frozenset({"file"})
+    without_log = True
 
     id: str
     input: Link
