@@ -1,7 +1,7 @@
 """`edged bench relay`: packets through three daemons on loopback, source → relay → sink.
 
 A row is a durability, a size of packets and of the links' buffers.  The load sends as fast as
-acknowledgements allow, with at most 4 MiB of packets unacknowledged, so that latency, from the
+acknowledgements allow, with at most 1 MiB of packets unacknowledged, so that latency, from the
 making of a packet to the sink's having it, has the queues of a full chain in it.  Rates are counted
 at the sink.  CPU seconds are those of all processes, the load's included; context switches and page
 faults are those of the relay daemon.  `in_order_once`: the sink has as many packets as were sent,
@@ -34,7 +34,7 @@ from edged.job.durability import DURABILITIES, EXACTLY_ONCE, RESULTS, VOLATILE
 Say = Callable[[str], None]
 Row = dict[str, Any]
 MODES = (VOLATILE, "through", RESULTS, EXACTLY_ONCE)
-IN_FLIGHT_BYTES = 4 << 20
+IN_FLIGHT_BYTES = 1 << 20
 MESSAGE_BYTES = 64 << 10
 KIB, MIB = 1 << 10, 1 << 20
 BUFFERS = (0, KIB, 4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, MIB)

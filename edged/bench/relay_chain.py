@@ -39,7 +39,7 @@ class Hops:
     """That of the relay's link, where it is another."""
     latency: str = "20ms"
     linger: str = "10ms"
-    high: int = 4 << 20
+    high: int = 1 << 20
     memory: str = "256MiB"
     compress: str = "never"
     policies: dict[str, str] = field(default_factory=dict)
