@@ -48,25 +48,29 @@ class Mesh(Chain):
     def _tally(self, job: int, daemon: int) -> Any:
         return self.directory / f"seen-{job}-{daemon}.tally"
 
-    def job_at(self, job: int, daemon: int) -> dict[str, Any]:
-        """Both stages of a job at a daemon."""
+    def first_job(self, job: int, daemon: int) -> dict[str, Any]:
+        """The first stage of a job at a daemon."""
         link = edge_sink(HOPS, "come", "dealt", self.second[job], HOPS.buffer)
+        return self._stage(f"first{job}", "come", self.first[job][daemon],
+                           {**link, "partition": "round_robin"})  # fmt: skip
+
+    def second_job(self, job: int, daemon: int) -> dict[str, Any]:
+        """The second: a job of its own, since a job whose link is full takes no rows at all, and
+        links of one job in a circle would wait for each other."""
         seen = {"type": "packet_tally", "input": "dealt", "file": str(self._tally(job, daemon))}
+        return self._stage(f"second{job}", "dealt", self.second[job][daemon], seen)
+
+    def _stage(self, name: str, stream: str, address: str, sink: dict[str, Any]) -> dict[str, Any]:
+        promises = {"latency": HOPS.latency, "memory": HOPS.memory, "durability": HOPS.mode}
         return {
-            "name": f"mesh{job}",
-            "promises": {
-                "latency": HOPS.latency, "memory": HOPS.memory, "durability": HOPS.mode,
-            },
-            "streams": {
-                "come": packet_stream(self.first[job][daemon], HOPS.packet_bytes),
-                "dealt": packet_stream(self.second[job][daemon], HOPS.packet_bytes),
-            },
-            "sinks": {"out": {**link, "partition": "round_robin"}, "seen": seen},
+            "name": name, "promises": promises, "sinks": {"out": sink},
+            "streams": {stream: packet_stream(address, HOPS.packet_bytes)},
         }  # fmt: skip
 
     def jobs(self, name: str) -> list[dict[str, Any]]:
         """Both stages of all jobs."""
-        return [self.job_at(j, PARTS.index(name)) for j in range(self.count)]
+        d, count = PARTS.index(name), range(self.count)
+        return [stage(j, d) for j in count for stage in (self.second_job, self.first_job)]
 
     @property
     def rows(self) -> int:
