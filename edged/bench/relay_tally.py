@@ -82,6 +82,7 @@ class Tally:
 
     @sleep_us.setter
     def sleep_us(self, value: int) -> None:
+        """Set it, for the packets from now on."""
         self.cells[_SLEEP_US] = value
 
     def collected(self, nanoseconds: int) -> None:
