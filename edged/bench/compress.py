@@ -25,6 +25,7 @@ import numpy as np
 import pyarrow as pa
 
 from edged.bench.compress_data import DATA, TIME, document_columns, records
+from edged.bench.relay import MESSAGE_BYTES
 from edged.bench.relay_chain import Chain, Hops, bench_directory, edge_sink
 from edged.bench.relay_tally import Tally
 from edged.bench.rig import machine
@@ -39,7 +40,6 @@ NEVER = "never"
 LINKS: tuple[int | None, ...] = (10, 1000, None)
 MODES = (NEVER, *(mode for mode in COMPRESS if mode != NEVER))
 HOPS = Hops("results", latency="20ms", memory="32MiB", high=1 << 20)
-MESSAGE_BYTES = 64 << 10
 RUN_BYTES = {10: 1_200_000, 1000: 32_000_000, None: 32_000_000}
 ALONE_ROWS = 10
 RUN_S_MAX = 60.0

@@ -55,7 +55,7 @@ def write_load(load: PacketLoad, path: Path) -> None:
     path.write_text(json.dumps(asdict(load)))
 
 
-class _Connection:
+class _PacketConnection:
     """One target's connection."""
 
     def __init__(self, load: PacketLoad, index: int) -> None:
@@ -116,7 +116,7 @@ class PacketGenerator:
 
     def __init__(self, load: PacketLoad) -> None:
         self.load = load
-        self.connections = [_Connection(load, i) for i in range(len(load.targets))]
+        self.connections = [_PacketConnection(load, i) for i in range(len(load.targets))]
         self.progress = np.memmap(load.progress, np.int64, "w+", shape=(2,))
 
     def full(self) -> None:

@@ -14,10 +14,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from edged.client.messages import DIGITS
+
 BASE_BYTES = 50
 PAYLOAD_BYTES_MIN = BASE_BYTES + 5
 STREAM = "r"
-DIGITS = 18
 _SEQ_MARK, _TIME_MARK, _SENDER_MARK = 0x1A2B3C4D5E6F7081, 0x0A0B0C0D0E0F1011, 0x1B2C3D4E
 _TYPES = {
     "seq": "int64", "ts": "timestamp", "sender": "int32", "state": "int16", "unit": "int16",

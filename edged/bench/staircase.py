@@ -35,7 +35,7 @@ Say = Callable[[str], None]
 STEPS_MS = (0, 1, 2, 3, 2, 1, 0)
 WINDOW, BATCH = 48, 8
 TICK_S, BIN_S = 0.1, 1.0
-TOLERANCE = 0.1
+RATE_TOLERANCE = 0.1
 OTHER_MS, OTHER_PACKETS_PER_S = 50, 1000.0
 
 
@@ -169,7 +169,7 @@ def _settled_s(own: Sequence[Tick]) -> float | None:
     level = (rest[1].seen - rest[0].seen) / (rest[1].at_s - rest[0].at_s)
     for first, last in zip(own, own[per_bin:], strict=False):
         rate = (last.acked - first.acked) / (last.at_s - first.at_s)
-        if abs(rate - level) <= TOLERANCE * level:
+        if abs(rate - level) <= RATE_TOLERANCE * level:
             return round(last.at_s - own[0].at_s, 2)
     return None
 
