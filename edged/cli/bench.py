@@ -7,6 +7,7 @@ import click
 from edged.cli._group import Lazy
 
 _NAMES = (
+    "compress",
     "cost",
     "durability",
     "e2e",
@@ -15,9 +16,11 @@ _NAMES = (
     "idle",
     "join",
     "promise",
+    "relay",
     "shuffle",
     "soak",
     "spark",
+    "staircase",
     "tables",
 )
 

@@ -354,7 +354,7 @@ class _Reader:
         linger = wrong.attempt(lambda: doc.duration(path, document, "linger", "0s"), 0)
         if linger > _LINGER_US_MAX:
             wrong.note(f"{path}.linger", "is longer than an hour", "shorten it")
-        high = wrong.attempt(lambda: doc.size(path, document, "high", "64MiB", least=1 << 16), 0)
+        high = wrong.attempt(lambda: doc.size(path, document, "high", "64MiB", least=1 << 10), 0)
         low = wrong.attempt(lambda: doc.size(path, document, "low", max(1, high // 4), least=1), 0)
         if high and 2 * low > high:
             wrong.note(f"{path}.low", "is more than half of high", "further apart, or it flaps")

@@ -1,0 +1,83 @@
+"""Records of a manufacturing machine in the shape of the DEBS Grand Challenge of 2012, generated.
+
+A record has 66 fields and comes every 10 ms: time (ns), index, electrical power of three phases,
+which changes in 83 % of the records, pressures and currents, three additive sensors with their
+release valves, and booleans and counters that rarely change.  A valve follows its sensor after 2 to
+24 ms, 10 in the median.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+FIELDS = 66
+STEP_NS = 10_000_000
+START_NS = 1_330_300_800 * 10**9
+"""2012-02-27."""
+POWER = {"mf01": (12_000, 18_000), "mf02": (13_000, 20_000), "mf03": (7_000, 9_000)}
+CHANGED = 0.83
+SPREAD = 0.001
+"""Standard deviation of power within a hundred records, as a part of its mean."""
+ANALOG = ("pc13", "pc14", "pc15", "pc25", "pc26", "pc27", "res")
+SENSORS = {"bm05": "bm08", "bm06": "bm09", "bm07": "bm10"}
+SENSOR_PERIOD_ROWS = 150
+COUNTERS = 8
+
+
+def equipment_records(rows: int, seed: int = 1) -> pa.RecordBatch:
+    """So many records."""
+    dice = np.random.default_rng([seed, FIELDS])
+    ns = START_NS + STEP_NS * np.arange(rows, dtype=np.int64)
+    columns: dict[str, Any] = {
+        "time": pa.array(ns // 1000, pa.int64()).cast(pa.timestamp("us", tz="UTC")),
+        "ts": pa.array(ns),
+        "index": pa.array(np.arange(rows, dtype=np.int64)),
+    }
+    for name, (low, high) in POWER.items():
+        columns[name] = pa.array(_power(dice, rows, low, high))
+    for name in ANALOG:
+        columns[name] = pa.array(_held(dice, rows, 0.05, 0, 40).astype(np.int32))
+    for sensor, valve in SENSORS.items():
+        columns[sensor], columns[valve] = _pair(dice, rows)
+    for i in range(COUNTERS):
+        columns[f"count{i:02d}"] = pa.array(np.cumsum(dice.random(rows) < 0.01).astype(np.int32))
+    for i in range(FIELDS - len(columns) + 1):  # `time` is `ts` once more, for event time
+        columns[f"flag{i:02d}"] = pa.array(_held(dice, rows, 0.002, 0, 2).astype(np.bool_))
+    return pa.record_batch(columns)
+
+
+def _power(dice: np.random.Generator, rows: int, low: int, high: int) -> npt.NDArray[np.int32]:
+    """A level that wanders, with noise, which holds its value in 17 % of the records."""
+    level = low + (high - low) * (0.5 + 0.4 * np.sin(np.arange(rows) / 5000 + dice.random()))
+    noisy = np.rint(level * (1 + SPREAD * dice.normal(size=rows)))
+    at = np.where(dice.random(rows) < CHANGED, np.arange(rows), 0)
+    held: npt.NDArray[np.int32] = noisy[np.maximum.accumulate(at)].astype(np.int32)
+    return held
+
+
+def _held(
+    dice: np.random.Generator, rows: int, changes: float, low: int, high: int
+) -> npt.NDArray[np.int64]:
+    """Values that change in a part of the records."""
+    values = dice.integers(low, high, rows)
+    at = np.where(dice.random(rows) < changes, np.arange(rows), 0)
+    held: npt.NDArray[np.int64] = values[np.maximum.accumulate(at)]
+    return held
+
+
+def _pair(dice: np.random.Generator, rows: int) -> tuple[pa.Array, pa.Array]:
+    """A sensor's states, and its valve's a delay later."""
+    count = max(1, rows // SENSOR_PERIOD_ROWS)
+    edges = np.sort(dice.integers(0, rows, count))
+    delay_ms = np.clip(dice.lognormal(np.log(10), 0.35, count), 2, 24)
+    moved = np.minimum(rows, edges + np.ceil(delay_ms * 1e6 / STEP_NS).astype(np.int64))
+    found = []
+    for at in (edges, np.sort(moved)):
+        steps = np.zeros(rows + 1, np.int64)
+        np.add.at(steps, at, 1)
+        found.append(pa.array((np.cumsum(steps)[:rows] % 2).astype(np.bool_)))
+    return found[0], found[1]

@@ -1,0 +1,220 @@
+"""`edged bench relay`: packets through three daemons on loopback, source → relay → sink.
+
+A row is a durability, a size of packets and of the links' buffers.  The load sends as fast as
+acknowledgements allow, with at most 1 MiB of packets unacknowledged, so that latency, from the
+making of a packet to the sink's having it, has the queues of a full chain in it.  Rates are counted
+at the sink.  CPU seconds are those of all processes, the load's included; context switches and page
+faults are those of the relay daemon.  `in_order_once`: the sink has as many packets as were sent,
+the sum of their numbers is right, and each number is above the one before.
+
+`latency` has open loops: half of the highest rate with buffers of 16 KiB, and 100 packets/s.
+`switches` compares the relay where a race takes all packets that are there with one for each
+packet; both get packets one by one and send them on in buffers of 1 MiB.
+`raw` is a relay of bytes with plain sockets, `disk` what the disk writes durably.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from edged.bench.relay_chain import Chain, ChainSample, Hops, bench_directory, chain
+from edged.bench.relay_load import PacketLoad
+from edged.bench.relay_raw import disk_bytes_per_s, measure_raw
+from edged.bench.relay_tally import percentile_ms
+from edged.bench.rig import machine
+from edged.errors import EdgedError
+from edged.job.durability import DURABILITIES, EXACTLY_ONCE, RESULTS, VOLATILE
+
+Say = Callable[[str], None]
+Row = dict[str, Any]
+MODES = (VOLATILE, "through", RESULTS, EXACTLY_ONCE)
+IN_FLIGHT_BYTES = 1 << 20
+MESSAGE_BYTES = 64 << 10
+KIB, MIB = 1 << 10, 1 << 20
+BUFFERS = (0, KIB, 4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, MIB)
+SIZES = (50, 100, 200, 400, 1000, 10_000)
+DRAIN_S = 180.0
+
+
+@dataclass(frozen=True)
+class RelayScope:
+    """What a run measures."""
+
+    rows: tuple[tuple[int, int, str], ...]
+    """Packet (bytes), buffer and mode of each."""
+    seconds: float = 10.0
+    warm_s: float = 2.0
+    latency: bool = True
+    switches: bool = True
+    single: bool = True
+    """Whether clients that send packet by packet are measured."""
+
+
+def _rows(sizes: tuple[int, ...], buffers: tuple[int, ...], modes: tuple[str, ...]) -> Any:
+    return tuple((size, buffer, mode) for mode in modes for size in sizes for buffer in buffers)
+
+
+DEFAULT_ROWS = (
+    *_rows((50,), (16 * KIB, MIB), MODES),
+    *_rows((50,), (0, KIB), (RESULTS,)),
+    *_rows((200, 10_000), (MIB,), MODES),
+)
+SCOPES = {
+    "default": RelayScope(DEFAULT_ROWS),
+    "full": RelayScope(_rows(SIZES, BUFFERS, MODES), 20.0, 4.0),
+    "quick": RelayScope(((50, 64 * KIB, RESULTS),), 1.0, 0.5, False, False, False),
+}
+
+
+def load_of(made: Chain, seconds: float, **options: Any) -> PacketLoad:
+    """A load for a chain's source."""
+    size = made.hops.packet_bytes
+    batch = options.pop("batch", max(1, MESSAGE_BYTES // size))
+    window = options.pop("window", max(4 * batch, IN_FLIGHT_BYTES // size))
+    return PacketLoad([made.target("source")], size, batch, seconds, window,
+                      str(made.directory / "progress"), **options)  # fmt: skip
+
+
+def measure(hops: Hops, seconds: float, warm_s: float, **options: Any) -> Row:
+    """A row.  `options` are those of the load.  Raises EdgedError where packets stay away."""
+    with chain(hops, Chain) as made:
+        generator = made.load(load_of(made, seconds + warm_s + 1.0, **options))
+        time.sleep(warm_s)
+        first = made.sample()
+        time.sleep(seconds)
+        last = made.sample()
+        made.check()
+        sent = generator.events.get(timeout=DRAIN_S)["sent"][0]
+        made.drain(sent, DRAIN_S)
+        exact = made.seen.once_in_order(sent)
+    return {
+        "mode": hops.mode, "packet_bytes": hops.packet_bytes, "buffer_bytes": hops.buffer,
+        "sender": "packet by packet" if options.get("batch") == 1 else "bulk",
+        "seconds": round(last.at_s - first.at_s, 2), **figures(first, last),
+        "in_order_once": exact,
+    }  # fmt: skip
+
+
+def figures(first: ChainSample, last: ChainSample) -> Row:
+    """Rates, cost and latency between two samples.  Raises EdgedError where no packet came."""
+    span, rows = last.at_s - first.at_s, last.rows - first.rows
+    if not rows:
+        raise EdgedError("no packet reached the sink; measure for longer")
+    cpu = {name: last.cpu_s[name] - first.cpu_s.get(name, 0.0) for name in last.cpu_s}
+    late = last.latencies - first.latencies
+    return {
+        "packets_per_s": round(rows / span),
+        "wire_bytes_per_s": round((last.wire_bytes - first.wire_bytes) / span),
+        "cpu_s_per_mpacket": round(sum(cpu.values()) / rows * 1e6, 4),
+        "cpu_s_per_mpacket_by_process": {k: round(v / rows * 1e6, 4) for k, v in cpu.items()},
+        "ms_p50": percentile_ms(late, 0.5), "ms_p99": percentile_ms(late, 0.99),
+        "voluntary_per_5s": round(5 * (last.voluntary - first.voluntary) / span),
+        "involuntary_per_5s": round(5 * (last.involuntary - first.involuntary) / span),
+        "page_faults_per_s": round((last.faults - first.faults) / span),
+        "gc_share": round((last.gc_ns - first.gc_ns) / 1e9 / max(cpu["relay"], 1e-9), 5),
+        "relay_rss_mib": round(last.rss["relay"] / MIB),
+    }  # fmt: skip
+
+
+def measure_latency(mode: str, rate: float, scope: RelayScope) -> list[Row]:
+    """Open loops: half of `rate` with buffers of 16 KiB, and 100 packets/s."""
+    found = []
+    for load, packets_per_s in (("half", rate / 2), ("100 packets/s", 100.0)):
+        batch = max(1, min(1024, int(packets_per_s * 0.002)))
+        hops = Hops(mode, 50, 16 * KIB)
+        row = measure(hops, scope.seconds, scope.warm_s, rate=packets_per_s, batch=batch)
+        found.append({"load": load, **row})
+    return found
+
+
+def measure_switches(scope: RelayScope) -> Row:
+    """Context switches of the relay in 5 s: a race for all packets that are there, and for each."""
+    found: Row = {}
+    for arm, policies in (("batched", {}), ("single", {"relay": "one_packet"})):
+        hops = Hops(RESULTS, 50, 0, relay_buffer=MIB, policies=policies)
+        row = measure(hops, scope.seconds / 2, scope.warm_s, batch=64, window=8192)
+        found[f"{arm}_voluntary"] = row["voluntary_per_5s"]
+        found[f"{arm}_involuntary"] = row["involuntary_per_5s"]
+        found[f"{arm}_packets_per_s"] = row["packets_per_s"]
+    return found
+
+
+def run(scope: RelayScope, say: Say, modes: tuple[str, ...], on_row: Callable[[Row], None]) -> Row:
+    """All of a scope in these modes; `on_row` gets what is known after each row."""
+    rows: list[Row] = []
+    missing = [f"mode {m}: jobs do not have it" for m in modes if m not in DURABILITIES]
+    missing.append("flink: a chain of three needs its jars, which are not here")
+    result: Row = {"machine": machine(), "rows": rows, "peers": [], "not_measured": missing}
+    with bench_directory() as directory:
+        say("raw relay, disk")
+        result["raw"] = measure_raw(directory, 50, scope.seconds / 2)
+        result["disk"] = {"bytes_per_s": disk_bytes_per_s(directory, scope.seconds / 5)}
+    for size, buffer, mode in scope.rows:
+        if mode in modes and mode in DURABILITIES:
+            say(f"{mode}, packets of {size} B, buffers of {buffer:,} B")
+            rows.append(measure(Hops(mode, size, buffer), scope.seconds, scope.warm_s))
+            on_row(result)
+    best = max(rows, key=lambda r: r["packets_per_s"], default=None)
+    if scope.single and best:
+        say("clients that send packet by packet")
+        hops = Hops(best["mode"], 50, best["buffer_bytes"])
+        rows.append(measure(hops, scope.seconds, scope.warm_s, batch=1, window=8192))
+    result["latency"] = []
+    if scope.latency and best:
+        say("latency")
+        result["latency"] = measure_latency(best["mode"], best["packets_per_s"], scope)
+    if scope.switches:
+        say("switches")
+        result["switches"] = measure_switches(scope)
+    return result
+
+
+@click.command(name="relay")
+@click.option("--full", is_flag=True, help="All sizes, buffers and modes.")
+@click.option("--quick", is_flag=True, help="One short row: whether the benchmark runs at all.")
+@click.option("--part", type=click.Choice(["grid", "jobs"]), default="grid", show_default=True,
+              help="jobs: 1 to 32 jobs, all-to-all among three daemons.")  # fmt: skip
+@click.option("--mode", "modes", multiple=True, type=click.Choice(MODES), help="Only these.")
+@click.option("--seconds", type=float, help="Of each row.")
+@click.option("--json", "path", type=click.Path(path_type=Path), help="Write the figures here.")
+@click.option("--plot", type=click.Path(path_type=Path), help="Draw the figures here (PNG).")
+def command(
+    full: bool, quick: bool, part: str, modes: tuple[str, ...], seconds: float | None,
+    path: Path | None, plot: Path | None,
+) -> None:  # fmt: skip
+    """Packets through three daemons in a row: rates, cost, latency, context switches.
+
+    Takes at most 8 minutes; with --full two hours.
+    """
+    from rich.console import Console
+
+    from edged.bench.relay_jobs import run_jobs
+    from edged.bench.relay_report import draw, show, write
+    from edged.daemon.compilation import compile_kernels
+
+    if full and quick:
+        raise click.UsageError("--full and --quick exclude each other")
+    console = Console(stderr=True)
+    compile_kernels(quiet=False)
+    scope = SCOPES["full" if full else "quick" if quick else "default"]
+    scope = scope if seconds is None else replace(scope, seconds=seconds)
+    with console.status("starting") as line:
+        say = line.update if console.is_terminal else console.print
+        if part == "jobs":
+            counts = (1, 2, 4, 8, 16, 32) if not quick else (1, 2)
+            result = run_jobs(counts, scope.seconds, scope.warm_s, say)
+        else:
+            result = run(scope, say, modes or MODES, lambda found: write(path, found))
+    write(path, result)
+    show(console, result)
+    if plot is not None:
+        draw(result, plot)
+    wrong = [r for r in result["rows"] if not r["in_order_once"]]
+    if wrong:
+        raise click.ClickException(f"{len(wrong)} rows lost, repeated or reordered packets")

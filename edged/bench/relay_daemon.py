@@ -1,0 +1,58 @@
+"""A daemon of the relay benchmarks: `python -m edged.bench.relay_daemon TALLY run JOB …`.
+
+It is `edged` with the sink `packet_tally` and the policy `one_packet`, and counts the time of
+Python's garbage collector in the file TALLY.
+"""
+
+from __future__ import annotations
+
+import gc
+import runpy
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import edged.bench.relay_sink  # noqa: F401  registers it
+from edged.bench.relay_tally import Tally
+from governors.policies.base import Decision, Observation, Policy, policy
+
+
+@policy
+class OnePacket(Policy):
+    """A race for each packet, as soon as it is there: scheduling without batches."""
+
+    name = "one_packet"
+    needs_model = False
+
+    def race(self, observed: Observation) -> Decision:
+        """One packet."""
+        return Decision("one packet a race", wait_share=0.0, units_max=1)
+
+    def idle(self, observed: Observation) -> Decision:
+        """No wait."""
+        return Decision("one packet a race", wait_share=0.0, units_max=1)
+
+
+def count_collections(tally: Tally) -> None:
+    """Count the time of the garbage collector from now on."""
+    began = 0
+
+    def on_collection(phase: str, _: dict[str, Any]) -> None:
+        nonlocal began
+        if phase == "start":
+            began = time.perf_counter_ns()
+        else:
+            tally.collected(time.perf_counter_ns() - began)
+
+    gc.callbacks.append(on_collection)
+
+
+def main() -> None:
+    """Run the command line."""
+    count_collections(Tally(Path(sys.argv.pop(1))))
+    runpy.run_module("edged", run_name="__main__")
+
+
+if __name__ == "__main__":
+    main()
