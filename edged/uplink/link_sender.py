@@ -205,10 +205,16 @@ class LinkSender:
             raise OSError(f"{target['to']}: {problem.strerror or problem}") from None
 
     def _greeting(self, text: str) -> bytes:
-        """The greeting, with the first number that can be sent."""
+        """The greeting, with the first number that can be sent.
+
+        Without a page it follows the last one acknowledged to this process: a new process may not
+        have been offered yet what the one before had in flight, and a receiver skips what is before
+        the first number.  Where it is too small for a receiver with a fresh store, that one refuses
+        the first page, and the next greeting names its number.
+        """
         with self._lock:
-            place, newest = self._queue.first(), self._queue.newest
-        first = newest + 1 if place is None else self._header(place).first
+            place, acked = self._queue.first(), self._queue.acked
+        first = acked + 1 if place is None else self._header(place).first
         return base64.b64decode(text).replace(FROM_BLANK, b"%018d" % first)
 
     def _next_version(self) -> str:
