@@ -54,6 +54,7 @@ LOADS = (
 )
 WARM_S = 3.0
 FIRST_ROWS_S = 30.0
+BEATS_MIN = 2
 PARTS = ("us_per_beat", "ns_per_row", "us_per_message")
 _UNIT = (1e6, 1e9, 1e6)
 
@@ -63,7 +64,8 @@ def measure(load: CostLoad, seconds: float) -> dict[str, Any]:
     with rig() as bench:
         bench.start(join_job(bench.address, BOUND_US, load.latency), trace=False)
         bench.load(
-            Load(bench.address, 1, load.batch, 10**6, mode="rate", seconds=seconds + WARM_S + 3,
+            Load(bench.address, 1, load.batch, 10**6, mode="rate",
+                 seconds=seconds + WARM_S + 2 * FIRST_ROWS_S,
                  rate=load.rate, tick_s=max(0.01, load.batch / load.rate))
         )  # fmt: skip
         pid = bench.parts["daemon"].process.pid
@@ -72,6 +74,11 @@ def measure(load: CostLoad, seconds: float) -> dict[str, Any]:
         first, before = bench.sample(), _threads(pid)
         time.sleep(seconds)
         last, after = bench.sample(), _threads(pid)
+        while last.status["beat"] - first.status["beat"] < BEATS_MIN:  # a core was not to be had
+            if last.at_s - first.at_s > FIRST_ROWS_S:
+                raise EdgedError("the daemon processes nothing")
+            time.sleep(seconds)
+            last, after = bench.sample(), _threads(pid)
     cpu = {name: after[name] - before.get(name, 0.0) for name in after}
     rows, span = last.rows - first.rows, last.at_s - first.at_s
     stages = {

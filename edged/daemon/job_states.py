@@ -13,7 +13,6 @@ Parts are kept in memory, one export and one import for each job, and end with t
 from __future__ import annotations
 
 import base64
-import binascii
 import zlib
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
@@ -76,7 +75,7 @@ class JobStates:
         """Append a part of an import; offset 0 begins.  Raises CommandError."""
         try:
             part = base64.b64decode(text, validate=True)
-        except binascii.Error as problem:
+        except ValueError as problem:  # of the base64, or of the text's other characters
             raise CommandError("invalid", f"is not base64: {problem}", where="data") from None
         before = bytearray() if offset == 0 else self._imports.get(name, bytearray())
         if len(before) != offset:

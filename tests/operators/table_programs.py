@@ -64,10 +64,14 @@ def plain(row):
 
 
 class Model:
-    """A table as a multiset: the columns that an operator keeps, all but the weight."""
+    """A table as a multiset: the columns that an operator keeps, all but the weight.
 
-    def __init__(self, schema, given, names):
-        self.terms = given
+    `on` are the columns that it is probed by: a row that is null there is not kept, so that no
+    delete of it is refused.
+    """
+
+    def __init__(self, schema, given, names, on=()):
+        self.terms, self.on = given, [list(names).index(name) for name in on]
         self.at = [schema.index(name) for name in names]
         self.key = [schema.index(name) for name in given.key]
         self.rows, self.by_key, self.refused = Counter(), {}, 0
@@ -108,7 +112,8 @@ class Model:
         for row, weight in change.items():
             self.rows[row] += weight
             if self.terms.missing != "owe" and self.rows[row] < 0:
-                self.refused -= self.rows[row]
+                if not any(row[i] is None for i in self.on):
+                    self.refused -= self.rows[row]
                 self.rows[row] = 0
         self.rows = Counter({row: n for row, n in self.rows.items() if n})
 

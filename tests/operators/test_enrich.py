@@ -55,7 +55,7 @@ def test_every_beat_equals_duckdb_in_order(member, how, on, changes, program, wo
     given_terms = terms(changes, ("n",) if changes != "weight:w" else ())
     made = plan(how, on, given_terms)
     names = [name for name in NAMES if name in made.kept()]
-    model = Model(RIGHT, given_terms, names)
+    model = Model(RIGHT, given_terms, names, on)
     where = " AND ".join(f"s.{name} = r.{name}" for name in on)
     with Running(made, member=member, workers=workers) as enrich:
         for rows, changed in program:
