@@ -10,7 +10,8 @@ from edged.cli import send, status
 from edged.client import Producer
 from edged.config import faults
 from edged.errors import ConfigError
-from edged.job.plan import parse_job, warnings
+from edged.job.plan import parse_job
+from edged.job.plan_warnings import warnings
 from edged.platform.loopback import is_loopback
 from edged.rest import Client
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 from edged.beat.inputs import Inputs
 from edged.beat.jobs import JobRegistry
 from edged.beat.runtime import JobRuntime
+from edged.data.flow import owner
 
 
 class ForwardedAcks:
@@ -37,7 +38,7 @@ class ForwardedAcks:
 
 def root_of(job: JobRuntime, sink: str) -> str:
     """The stream whose rows a sink of such a job gets: its operators have one input each."""
-    name = job.plan.inputs[sink][0]
+    name = owner(job.plan.inputs[sink][0])
     while name not in job.streams:
-        name = job.plan.inputs[name][0]
+        name = owner(job.plan.inputs[name][0])
     return name

@@ -303,6 +303,8 @@ class JobRuntime(PlacedOperators):
         for name in self.plan.order:
             inputs = [flows[link] for link in self.plan.inputs[name]]
             flows[name] = self.operators[name].run(beat, inputs)
+            for output, flow in self.operators[name].outputs.items():
+                flows[f"{name}.{output}"] = flow
             since = self._spent(name, since)
         facts.processed = self._deferrals.processed()
         self.table_loads.end(facts, self.streams)

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from edged.data.flow import owner
 from edged.job.plan import JobPlan
 
 ONE_CHUNK = 0
@@ -70,10 +71,10 @@ def couplings(plan: JobPlan) -> list[Coupling]:
 
 def upstream(plan: JobPlan, link: str) -> set[str]:
     """The streams and tables whose rows reach a link."""
-    name = link.removesuffix(".late")
+    name = owner(link)
     if name in plan.streams:
         return {name}
-    return set().union(*(upstream(plan, i) for i in plan.inputs[link]))
+    return set().union(*(upstream(plan, i) for i in plan.inputs[name]))
 
 
 def decide_take(

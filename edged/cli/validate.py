@@ -88,7 +88,8 @@ def check_job(path: str) -> tuple[list[EdgedError], list[str], dict[str, str]]:
     """Faults, warnings, and the paths of its sources and sinks from the working directory."""
     from edged.documents.reader import load_document
     from edged.job.explain import paths
-    from edged.job.plan import faults, parse_job, warnings
+    from edged.job.plan import faults, parse_job
+    from edged.job.plan_warnings import warnings
 
     try:
         document = load_document(path)

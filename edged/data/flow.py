@@ -26,6 +26,11 @@ State = dict[str, npt.NDArray[Any]]
 """An operator's state as named arrays; scalars are arrays of one element."""
 
 
+def owner(link: str) -> str:
+    """The part that a link comes from: `readings` of `readings.late`, `check` of `check.alarms`."""
+    return link.partition(".")[0]
+
+
 @dataclass(frozen=True, slots=True)
 class Link:
     """The static type of an edge of the job's graph."""

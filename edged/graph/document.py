@@ -143,11 +143,6 @@ class GraphPlan:
         return (*streams, *self.whole.order, *self.whole.sinks)
 
 
-def owner(link: str) -> str:
-    """The part that a link of the plan comes from: `readings` of `readings.late`."""
-    return link.partition(".")[0]
-
-
 def load_graph(path: str | Path) -> dict[str, Any]:
     """The graph document in a file, with the paths of its daemons' files made absolute.
 

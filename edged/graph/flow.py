@@ -19,9 +19,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from edged.data.flow import owner
 from edged.data.schema import Schema
 from edged.graph.check import PlacedGraph
-from edged.graph.document import LinkTerms, owner
+from edged.graph.document import LinkTerms
 from edged.links.partition import BROADCAST
 from edged.simulate.work import HOST_HZ, ROW_CYCLES, UNMEASURED
 

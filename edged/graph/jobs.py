@@ -18,9 +18,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from edged.data.flow import owner
 from edged.documents.units import show_duration
 from edged.errors import JobError
-from edged.graph.document import SECTIONS, DaemonTerms, GraphPlan, filled, owner
+from edged.graph.document import SECTIONS, DaemonTerms, GraphPlan, filled
 from edged.graph.stages import Cut, Exchange, Placement, Stage
 from edged.job.plan import StreamPlan
 from edged.links.partition import ROUND_ROBIN

@@ -41,7 +41,8 @@ def faults(made: Cut) -> list[JobError]:
         part = plan.parts[id]
         if stage.instances > 1 and not part.per_instance:
             found += _torn(made, id, inputs)
-        known[id] = _output(plan, id, inputs)
+        for link in (id, *(f"{id}.{name}" for name in plan.whole.operators[id].outputs())):
+            known[link] = _output(plan, id, link, inputs)
     return found
 
 
@@ -117,7 +118,7 @@ def _torn(made: Cut, id: str, inputs: Sequence[Columns]) -> list[JobError]:
     return found
 
 
-def _output(plan: GraphPlan, id: str, inputs: Sequence[Columns]) -> Columns:
+def _output(plan: GraphPlan, id: str, link: str, inputs: Sequence[Columns]) -> Columns:
     streams = [by for rows, by in zip(plan.inputs(id), inputs, strict=True)
                if plan.whole.links[rows].table is None]  # fmt: skip
     first = streams[0] if streams else None
@@ -128,5 +129,5 @@ def _output(plan: GraphPlan, id: str, inputs: Sequence[Columns]) -> Columns:
     passed = plan.parts[id].document.get("columns")
     if isinstance(passed, dict) and plan.whole.operators[id].kind == "map":
         return first if all(str(passed.get(n, "")).strip() == n for n in first) else None
-    schema = plan.whole.links[id].schema
+    schema = plan.whole.links[link].schema
     return first if all(name in schema for name in first) else None

@@ -15,7 +15,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from edged.graph.document import SECTIONS, GraphPart, GraphPlan, LinkTerms, owner
+from edged.data.flow import owner
+from edged.graph.document import SECTIONS, GraphPart, GraphPlan, LinkTerms
 
 Placement = tuple[str, ...]
 """The daemon of each instance; with a name in front, an automatic one that is not resolved yet."""

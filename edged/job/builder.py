@@ -181,6 +181,10 @@ class Rows:
         """The late rows of a stream whose `late` is `dead_letter`."""
         return Rows(self._job, f"{self.link}.late")
 
+    def output(self, name: str) -> Rows:
+        """A named output of an operator that has several."""
+        return Rows(self._job, f"{self.link}.{name}")
+
     def filter(self, id: str, where: str) -> Rows:
         """Rows for which the SQL condition is true."""
         return self._job.operator(id, "filter", input=self, where=where)

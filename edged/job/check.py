@@ -25,7 +25,8 @@ from edged.documents import reader as doc
 from edged.errors import EdgedError, JobError
 from edged.expressions import cache
 from edged.job.explain import explain
-from edged.job.plan import JobPlan, faults, parse_job, warnings
+from edged.job.plan import JobPlan, faults, parse_job
+from edged.job.plan_warnings import warnings
 from edged.platform.processes import NICENESS
 
 Progress = Callable[[str, int, int], None]

@@ -25,8 +25,10 @@ from edged.data.schema import Field, Schema
 from edged.data.table_terms import COUNT, OWE, REFUSE, TableTerms
 from edged.documents.units import show_duration, show_size
 from edged.job.open_pages import open_page_shares
-from edged.job.plan import JobPlan, StreamPlan, warnings
+from edged.job.plan import JobPlan, StreamPlan
+from edged.job.plan_warnings import warnings
 from edged.job.promises import BLOCK
+from edged.operators.base import OperatorPlan
 from edged.placement.placement import KernelProfile, outline
 from edged.sinks.base import SinkPlan
 from edged.sources.base import SourcePlan
@@ -70,6 +72,7 @@ def explain(
                 "inputs": list(plan.inputs[id]),
                 "does": [*plan.operators[id].describe(), *_placement(plan, id, profile)],
                 **_link(plan.operators[id].output),
+                **_outputs(plan.operators[id]),
                 "signature": plan.operators[id].signature(),
             }
             for id in plan.order
@@ -152,7 +155,11 @@ def graph(plan: JobPlan) -> Tree:
             inputs = plan.inputs[id]
             several = f" of {', '.join(inputs)}" if len(inputs) > 1 else ""
             label = Text.assemble((id, "bold"), f"  {plan.operators[id].kind}{several}")
-            grow(at.add(label), id)
+            branch = at.add(label)
+            grow(branch, id)
+            for output in plan.operators[id].outputs():
+                if plan.readers(link := f"{id}.{output}"):
+                    grow(branch.add(Text.assemble((link, "cyan"), "  output")), link)
 
     for name, stream in plan.streams.items():
         branch = root.add(Text.assemble((name, "bold cyan"), f"  {stream.source.kind}"))
@@ -226,6 +233,12 @@ def _meaning(terms: TableTerms) -> list[str]:
     ]
 
 
+def _outputs(operator: OperatorPlan) -> dict[str, Any]:
+    """The named outputs; an operator with one output has no such part."""
+    named = {name: _link(link) for name, link in operator.outputs().items()}
+    return {"outputs": named} if named else {}
+
+
 def _link(link: Link) -> dict[str, Any]:
     times = {"time": link.time, "disorder_us": link.disorder_us}
     return {**times, "weight": link.weight, "schema": _schema(link.schema)}
@@ -248,8 +261,12 @@ def _part(console: Console, section: str, id: str, part: dict[str, Any]) -> None
         lines.append(_times(part))
     for line in lines:
         console.print(Text(f"  {line}"), soft_wrap=True)
-    if section != "sinks":
-        heading, *rows = _columns(part)
+    if section == "sinks":
+        return
+    for name, output in part.get("outputs", {"": part}).items():
+        if name:
+            console.print(Text(f"  {id}.{name}", "cyan"))
+        heading, *rows = _columns(output)
         console.print(Text(heading, "dim"), soft_wrap=True)
         for row in rows:
             console.print(Text(row), soft_wrap=True)

@@ -8,8 +8,9 @@ Invariants of a `JobPlan`:
 
 1. Every id (stream, table, operator, sink) is unique in the job.
 2. `order` lists each operator after its inputs; ties are in document order.
-3. `links` holds the `Link` of every name in `inputs`: streams, tables, operators, and
-   `<stream>.late` of streams whose `late` is `dead_letter` (same schema, unordered).
+3. `links` holds the `Link` of every name in `inputs`: streams, tables, operators,
+   `<operator>.<output>` of operators with named outputs, and `<stream>.late` of streams whose
+   `late` is `dead_letter` (same schema, unordered).
 4. No two sinks ship pages of one stream: its sequence numbers would clash.
 5. `streams` holds the tables behind the streams.  A table has no event time.
 
@@ -25,7 +26,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from edged.data import change_events
-from edged.data.flow import Link
+from edged.data.flow import Link, owner
 from edged.data.schema import Schema
 from edged.data.schema_document import columns, time_column
 from edged.data.table_terms import DEBEZIUM, TableTerms
@@ -134,22 +135,6 @@ def faults(document: Mapping[str, Any]) -> list[JobError]:
     return _read(document)[1]
 
 
-def warnings(plan: JobPlan) -> list[str]:
-    """Legal but suspicious parts: streams and operators without a reader, and what sources say."""
-    found = []
-    for name, stream in plan.streams.items():
-        path = f"{stream.section}.{name}"
-        found += [f"{path}.source: {text}" for text in stream.source.warnings()]
-        if not plan.readers(name):
-            found.append(f"{path}: no reader")
-        if stream.late == "dead_letter" and not plan.readers(f"{name}.late"):
-            found.append(f"streams.{name}: no reader of its late rows, {name}.late")
-    for id in plan.order:
-        if not plan.readers(id):
-            found.append(f"operators.{id}: no reader")
-    return found
-
-
 def load_kinds() -> None:
     """Import all sources, operators and sinks, plug-ins too; parsing a document does so first."""
     for registry in (OPERATORS, SINKS, SOURCES):
@@ -171,6 +156,7 @@ class _JobReader:
         self.name = ""
         self.links: dict[str, Link | None] = {}
         """None: the name exists, but its part is faulty."""
+        self.operators: Collection[str] = ()
 
     def attempt(self, call: Callable[[], _T]) -> _T | None:
         try:
@@ -201,6 +187,7 @@ class _JobReader:
         if parts["tables"] and promises and promises.durability != EXACTLY_ONCE:
             problem, advice = "is too weak for tables", "tables outlive their inputs: exactly_once"
             self.faults.append(JobError("promises.durability", problem, advice))
+        self.operators = parts["operators"]
         order = self.sort(parts)
         operators = self.all({i: parts["operators"][i] for i in order}, self.operator)
         sinks = self.all(parts["sinks"], self.sink)
@@ -374,7 +361,7 @@ class _JobReader:
             trail.append(id)
             fine = True
             for name in _inputs(operators[id]):
-                fine = visit(name) and fine
+                fine = visit(owner(name)) and fine
             trail.pop()
             state[id] = "done" if fine and state.get(id) != "bad" else "bad"
             if state[id] == "done":
@@ -397,6 +384,7 @@ class _JobReader:
             return None
         plan = kind.parse(path, id, document, inputs)
         self.links[id] = plan.output
+        self.links |= {f"{id}.{name}": link for name, link in plan.outputs().items()}
         return plan
 
     def sink(self, id: str, document: Any) -> SinkPlan | None:
@@ -436,9 +424,15 @@ class _JobReader:
             if link is not None and link.table is not None and not takes_tables:
                 raise JobError(path, f"{name} is a table", "enrich and table_join read tables")
             return link
-        stream, dot, rest = name.partition(".")
-        if dot and rest == "late" and stream in self.links:
+        part, dot, rest = name.partition(".")
+        if dot and part in self.operators and self.links.get(part) is None:
+            return None  # its outputs are unknown
+        if dot and rest == "late" and part in self.links:
             raise JobError(path, f"{name} does not exist", 'set late = "dead_letter" on the stream')
+        if dot and part in self.operators:
+            own = [link for link in self.links if link.startswith(f"{part}.")]
+            advice = doc.did_you_mean(name, own, otherwise=f"name {part} alone")
+            raise JobError(path, f"{part} has no output {rest}", advice)
         advice = doc.did_you_mean(name, self.links)
         raise JobError(path, f"no stream or operator is called {name}", advice)
 

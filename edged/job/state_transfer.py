@@ -16,7 +16,7 @@ from typing import Any
 import lz4.frame
 import numpy as np
 
-from edged.data.flow import State
+from edged.data.flow import State, owner
 from edged.errors import JobError
 from edged.job.plan import JobPlan
 from edged.operators.base import InstanceOf
@@ -76,9 +76,9 @@ def redistributed(
 
 def _columns(plan: JobPlan, link: str, by: Mapping[str, Sequence[str]]) -> Sequence[str]:
     """The columns that the rows of a link were dealt out by."""
-    stream = link.partition(".")[0]
+    stream = owner(link)
     while stream not in plan.streams:
-        stream = plan.inputs[stream][0]
+        stream = owner(plan.inputs[stream][0])
     if stream not in by:
         raise JobError(f"streams.{stream}", "is not dealt out by keys", "a hash link brings it")
     return by[stream]

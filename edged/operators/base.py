@@ -63,6 +63,9 @@ class Operator(ABC):
     gauges: ClassVar[frozenset[str]] = frozenset()
     """Names in `counters` whose value may fall.  All other numbers only grow, and go on where the
     operator of this name before it ended."""
+    outputs: Mapping[str, Flow] = {}
+    """The flow of each of the plan's `outputs`, set by every `run`; each is valid as long as the
+    flow that `run` returns."""
 
     @abstractmethod
     def run(self, beat: BeatContext, inputs: Sequence[Flow]) -> Flow:
@@ -223,6 +226,13 @@ class OperatorPlan(ABC):
 
         Raises JobError at `path` or below.
         """
+
+    def outputs(self) -> Mapping[str, Link]:
+        """Its named outputs, which later parts read as `<id>.<name>`; empty: it has one output.
+
+        `output`, read as `<id>`, is the first of them.
+        """
+        return {}
 
     @property
     def placed(self) -> bool:

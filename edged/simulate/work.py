@@ -201,6 +201,7 @@ def _flows(plan: JobPlan, load: ArrivalLoad) -> tuple[dict[str, float], float, i
             rates[id] = read * load.matches
         else:
             rates[id] = read * operator.rows_out
+        rates |= {f"{id}.{name}": rates[id] for name in operator.outputs()}
     shipped = sum(
         rates[plan.inputs[id][0]] * _width(plan.links[plan.inputs[id][0]].schema)
         for id in plan.sinks

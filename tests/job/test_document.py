@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from edged.data.schema import TYPES
 from edged.documents import reader as doc
 from edged.errors import JobError
-from edged.job.plan import faults, load_job, parse_job, warnings
+from edged.job.plan import faults, load_job, parse_job
+from edged.job.plan_warnings import warnings
 from edged.job.state_carryover import compare
 from tests.whole import examples
 

@@ -10,7 +10,8 @@ from edged.errors import JobError
 from edged.job.builder import Job, file, tcp
 from edged.job.explain import explain, paths
 from edged.job.footprint import footprint_of
-from edged.job.plan import faults, parse_job, warnings
+from edged.job.plan import faults, parse_job
+from edged.job.plan_warnings import warnings
 from edged.job.state_carryover import compare
 
 TOML = """
