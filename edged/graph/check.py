@@ -20,6 +20,7 @@ from edged.graph.jobs import JobInstance, jobs
 from edged.graph.placement import DaemonLoad, place
 from edged.graph.stages import Cut, Placement, cut
 from edged.job import plan as job
+from edged.job.plan_warnings import warnings
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ def check(
     wrong += latency.faults(made, placement)
     if wrong:
         return None, _once(wrong)
-    notes = job.warnings(plan.whole)
+    notes = warnings(plan.whole)
     return PlacedGraph(made, placement, found, notes), []
 
 
