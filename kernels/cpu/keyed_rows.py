@@ -111,7 +111,7 @@ def is_null(valid: int, row: int) -> Any:
 
 @device
 def is_same(a: Any, row: int, b: Any, other: int, kind: int) -> Any:
-    """Whether two values of one type are equal as keys are; `a` and `b` are rows of column tables."""
+    """Whether two values of one type are equal as keys are, by rows of column tables."""
     width, at, to = a[COLUMN.width], a[COLUMN.values], b[COLUMN.values]
     if kind == INTEGER:
         if width == 1:
