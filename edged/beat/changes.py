@@ -224,7 +224,8 @@ class JobChanges:
             request.answer.set_result({"job": describe(old), "created": False, "notes": []})
             return
         beats.await_commit()
-        if old is not None and change.op == "state" and change.state == PAUSED:
+        pauses = change.op == "state" and change.state == PAUSED
+        if old is not None and (pauses or (change.op == "put" and old.schedules.waiting())):
             beats.seal_job(old)
         notes = self._carry(old, request) if request.job is not None else []
         if change.op != "policy":

@@ -306,7 +306,7 @@ class Heart:
         """Wait for work.  Returns the arrival time of the oldest of it (None: there is none), and
         whether a deadline has passed, so that the beat must not wait for more."""
         now = self._clock.monotonic_us()
-        if any(job.draining for job in self._active()):
+        if any(job.drains_now(now) for job in self._active()):
             self._event_loop.serve_control()
             return now, True
         if self._pending.deferred:
@@ -320,7 +320,7 @@ class Heart:
         # `ready_now` may have consumed the wake of a stop, of a change or of a failed commit
         if self._interrupted():
             return None, False
-        if any(job.released for job in self._active()):
+        if any(job.released(now) for job in self._active()):
             return self._clock.monotonic_us(), True
         deadline = self._deadline(now)
         if self._event_loop.until_input(deadline):
@@ -429,7 +429,7 @@ class Heart:
         for job in active if plan.race else ():
             mine = jobs[job.plan.name]
             whole = plan.last or job.draining or job is plan.seal or mine.ends()
-            results = job.plan.promises.durability == RESULTS
+            results, job.schedules.flush = job.plan.promises.durability == RESULTS, whole
             mine.flush = Flush.ALL if whole or results else flush
         self._pending.decided(active, facts, plan.race, plan.oldest_us, held_us)
         self._saturated = (
@@ -447,6 +447,7 @@ class Heart:
             if not self._crashes.begin(fingerprint(job, mine) if self._crashes.careful else 0):
                 self.quarantine.set_aside(beat, job, mine)
             raced.add(job, job.step(beat, mine))
+            self.quarantine.keep(beat, job)
         self._committer.gate.proceed("beat")
         self._crashes.end(self._clock.monotonic_us())
         for job in jobs:

@@ -372,7 +372,7 @@ def _skip_sinks(job: JobRuntime, beat: int, keys: list[PageKey]) -> None:
 
 def _sealed_all(job: JobRuntime, facts: JobFacts) -> bool:
     """Whether nothing that the job took can be open after a beat."""
-    if not facts.race or job.staged() or job.waiting():
+    if not facts.race or job.staged() or job.waiting() or job.schedules.waiting():
         return False
     return all(
         sink.numbers() and facts.flush >= (Flush.PROMPT if sink.prompt else Flush.ALL)

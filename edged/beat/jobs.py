@@ -29,6 +29,7 @@ from itertools import zip_longest
 from typing import Any
 
 from edged.beat.runtime import JobRuntime
+from edged.beat.schedules import SECTION
 from edged.beat.shelf import SHELVED, ShelvedJob
 from edged.beat.stream_runtime import StreamRuntime
 from edged.data.flow import State
@@ -266,6 +267,7 @@ def carry_over(old: JobRuntime | None, job: JobRuntime, moved: State | None = No
         job.load(moved)
     if old is not None and job.plan.promises.logs:
         kept = {path.replace(".", "/", 1) for path in compare(old.plan, job.plan).kept}
+        kept |= {f"{SECTION}/{id}" for id in job.plan.order if _same_inputs(old.plan, job.plan, id)}
         saved = old.save().items()
         for operator in old.operators.values():
             operator.sync()  # the new job's states name these files as durable ones
@@ -274,6 +276,14 @@ def carry_over(old: JobRuntime | None, job: JobRuntime, moved: State | None = No
             state = {k: v for k, v in state.items() if not k.startswith("operators/")} | moved
         job.load(state)
     return notes
+
+
+def _same_inputs(old: JobPlan, new: JobPlan, id: str) -> bool:
+    """Whether rows that wait for an operator of `old` can wait for the one of its id in `new`."""
+    if id not in old.operators:
+        return False
+    before, after = ([p.links[link].schema for link in p.inputs[id]] for p in (old, new))
+    return before == after
 
 
 def carry_notes(old: JobRuntime | None, plan: JobPlan) -> list[str]:

@@ -31,4 +31,6 @@ def operator_place(
         scratch,
         context.pricing,
         plan.promises.latency_us // 2 // max(1, tables),
+        plan.promises.latency_us,
+        context.wake,
     )

@@ -118,6 +118,7 @@ class PendingWork:
         for job in jobs:
             if (left_us := job.due_in_us(wall_us)) is not None:
                 due.append(now_us + left_us)
+            due += job.schedules.due_us()
             for s in job.streams.values():
                 idle_us = s.time.idle_at(s.staging.producers, self.read_us)
                 if idle_us is not None and (job.staged() or job.waits_for_time()):
@@ -136,6 +137,6 @@ def is_empty(facts: BeatFacts, jobs: Sequence[JobRuntime]) -> bool:
                 return False
             if f.populated:
                 return False
-        if j.race and (job.waiting() or job.seals(j.flush, facts.wall_us)):
+        if j.race and (job.waiting() or job.schedules.wanted or job.seals(j.flush, facts.wall_us)):
             return False
     return True

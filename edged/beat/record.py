@@ -10,7 +10,7 @@ replay of the record therefore repeats the beat exactly.
         {stream: {"logged": [rows, chunks], "take": [chunks, rows], "watermark": µs,
                   "producers": {…}, "refused": rows, "set_aside": [chunks, rows],
                   "reopen": µs | null, "loaded": [chunks, rows]}},
-        "loads": {operator: {…}}}}}
+        "loads": {operator: {…}}, "ran": {operator: {…}}}}}
 
 A table whose source says so has `"populated": true` in the beat with the last of its first rows.
 `processed` is missing where no operator left rows to later beats (`Deferring` in
@@ -18,7 +18,7 @@ A table whose source says so has `"populated": true` in the beat with the last o
 these bytes.  `throttled` is there where the job took no rows because a sink was full.
 `loaded` and `loads` are missing where no rows skipped the log
 (`edged.beat.table_loads`): `loads` has what each operator that loaded some says, the files first of
-all.
+all.  `ran` is missing where no operator ran that may also wait (`edged.beat.schedules`).
 
 A record with a `change` (`edged.beat.jobs`) has no jobs and no inputs: it records a change of the
 jobs between two beats.
@@ -91,6 +91,9 @@ class JobFacts:
     """Whether it takes no rows because a sink is full."""
     loads: dict[str, Any] | None = None
     """What each operator loaded past the log; None: they do so now."""
+    ran: dict[str, Any] | None = None
+    """The operators that ran, of those that may wait, with what a replay of each needs; None: it is
+    decided in the beat."""
 
     def ends(self) -> bool:
         """Whether every stream is at its end after this beat."""
@@ -127,6 +130,7 @@ class BeatFacts:
                 **({"sealed_early": j.sealed_early} if j.sealed_early else {}),
                 **({"throttled": True} if j.throttled else {}),
                 **({"loads": j.loads} if j.loads else {}),
+                **({"ran": j.ran} if j.ran else {}),
                 "streams": {
                     s: {
                         "logged": [f.logged_rows, f.logged_chunks],
@@ -157,8 +161,8 @@ class BeatFacts:
             streams = {s: _stream_facts(f) for s, f in j["streams"].items()}
             processed, early = j.get("processed", {}), j.get("sealed_early", {})
             throttled, loads = j.get("throttled", False), j.get("loads", {})
-            flush = Flush(j["flush"])
-            jobs[name] = JobFacts(j["race"], flush, streams, processed, early, throttled, loads)
+            race, flush, ran = j["race"], Flush(j["flush"]), j.get("ran", {})
+            jobs[name] = JobFacts(race, flush, streams, processed, early, throttled, loads, ran)
         change = document.get("change")
         return cls(document["wall"], jobs, Change(**change) if change else None)
 

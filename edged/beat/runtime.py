@@ -19,6 +19,7 @@ from edged.beat.operator_place import operator_place, table_scratch
 from edged.beat.placed_operators import PlacedOperators
 from edged.beat.record import JobFacts, StreamFacts, input_count, read_inputs
 from edged.beat.saved_arrays import arrays_under, put_arrays
+from edged.beat.schedules import Schedules
 from edged.beat.stream_alignment import (
     StagedChunks,
     couplings,
@@ -100,12 +101,18 @@ class JobRuntime(PlacedOperators):
     def full(self) -> bool:
         """Whether a sink takes no more rows for now.  Rows that are to be drained are taken all the
         same."""
-        return not self.draining and any(s.full for s in self.sinks.values())
+        full = self.schedules.full or any(s.full for s in self.sinks.values())
+        return not self.draining and full
 
-    @property
-    def released(self) -> bool:
-        """Whether rows wait for a sink that was full and no longer is."""
-        return self.throttled and not self.full
+    def released(self, now_us: int) -> bool:
+        """Whether rows wait for a sink that was full and no longer is, or for an operator that can
+        run now."""
+        return (self.throttled and not self.full) or self.schedules.wanted_at(now_us)
+
+    def drains_now(self, now_us: int) -> bool:
+        """Whether it drains, and not only rows are left that wait for an operator to be ready."""
+        stuck = self.schedules.waiting() and not self.schedules.wanted_at(now_us, True)
+        return self.draining and (not stuck or bool(self.staged() or self.waiting()))
 
     def apply_state(self, daemon_drains: bool) -> None:
         """Suspend or resume reading by the job's state and by whether the daemon drains."""
@@ -128,7 +135,8 @@ class JobRuntime(PlacedOperators):
         """
         if not self.draining:
             return self.meta.state == PAUSED
-        left = self.staged() or self.waiting() or any(s.open_rows() for s in self.sinks.values())
+        left = self.staged() or self.waiting() or self.schedules.waiting()
+        left = left or any(s.open_rows() for s in self.sinks.values())
         return not left and (self.ended() or not self.meta.ends)
 
     def shipped(self) -> list[str]:
@@ -179,6 +187,7 @@ class JobRuntime(PlacedOperators):
 
         It takes `rows_max` rows, or all where those are at most `rows_over` more.
         """
+        self.schedules.begin(monotonic_us)
         for s in self.streams.values():
             s.forget()
         reopened = self._reopen() if race else {}
@@ -273,6 +282,7 @@ class JobRuntime(PlacedOperators):
             s.time.skip(s.staging.producers)
             if facts.race:
                 s.time.watermark_us = f.watermark_us
+        self.schedules.close()
         self.operators = self._new_operators(context)
         for sink in self.sinks.values():
             sink.skip(beat, pages)
@@ -299,14 +309,15 @@ class JobRuntime(PlacedOperators):
             self._open(flows, name, f, facts.loads is None)
         since = perf_counter_ns()
         self._deferrals.begin(facts.processed)
+        self.schedules.recall(facts.ran)
         self.table_loads.begin(facts)
         for name in self.plan.order:
             inputs = [flows[link] for link in self.plan.inputs[name]]
-            flows[name] = self.operators[name].run(beat, inputs)
+            flows[name] = self.schedules.run(name, self.operators[name], beat, inputs)
             for output, flow in self.operators[name].outputs.items():
                 flows[f"{name}.{output}"] = flow
             since = self._spent(name, since)
-        facts.processed = self._deferrals.processed()
+        facts.processed, facts.ran = self._deferrals.processed(), self.schedules.ran()
         self.table_loads.end(facts, self.streams)
         return flows
 
@@ -320,7 +331,7 @@ class JobRuntime(PlacedOperators):
     def ended(self) -> bool:
         """Whether every stream has ended and all its rows are processed."""
         ends = all(s.time.watermark_us == WATERMARK_MAX_US for s in self.streams.values())
-        return ends and not self.waiting()
+        return ends and not self.waiting() and not self.schedules.waiting()
 
     def save(self, reuse: bool = False) -> State:
         """Everything as named arrays (`streams/<id>/…`, `operators/<id>/…`, `sinks/<id>/…`).
@@ -337,6 +348,7 @@ class JobRuntime(PlacedOperators):
         for name, operator in self.operators.items():
             scratch = self._saved.setdefault(name, Scratch()) if reuse else Scratch()
             put_arrays(arrays, f"operators/{name}", operator.save(scratch))
+        arrays |= self.schedules.save()
         for name, sink in self.sinks.items():
             put_arrays(arrays, f"sinks/{name}", sink.save())
         return arrays
@@ -352,6 +364,7 @@ class JobRuntime(PlacedOperators):
         for name, operator in self.operators.items():
             if state := arrays_under(arrays, f"operators/{name}"):
                 operator.load(state)
+        self.schedules.load(arrays)
         for name, sink in self.sinks.items():
             if state := arrays_under(arrays, f"sinks/{name}"):
                 sink.load(state)
@@ -367,6 +380,7 @@ class JobRuntime(PlacedOperators):
         for name, operator in built.items():
             operator.place(operator_place(self.plan, context, name, scratch))
         self._deferrals = Deferrals(built, self.plan.promises.memory_bytes)
+        self.schedules = Schedules(self.plan, built)
         self.table_loads.follow(built)
         return built
 

@@ -24,6 +24,7 @@ from edged.data.flow import Link
 from edged.data.schema import Field, Schema
 from edged.data.table_terms import COUNT, OWE, REFUSE, TableTerms
 from edged.documents.units import show_duration, show_size
+from edged.job import schedule
 from edged.job.open_pages import open_page_shares
 from edged.job.plan import JobPlan, StreamPlan
 from edged.job.plan_warnings import warnings
@@ -70,7 +71,11 @@ def explain(
             id: {
                 "type": plan.operators[id].kind,
                 "inputs": list(plan.inputs[id]),
-                "does": [*plan.operators[id].describe(), *_placement(plan, id, profile)],
+                "does": [
+                    *plan.operators[id].describe(),
+                    *_placement(plan, id, profile),
+                    *([plan.schedules[id].describe()] if id in plan.schedules else []),
+                ],
                 **_link(plan.operators[id].output),
                 **_outputs(plan.operators[id]),
                 "signature": plan.operators[id].signature(),
@@ -81,7 +86,11 @@ def explain(
             id: {
                 "type": sink.kind,
                 "input": plan.inputs[id][0],
-                "does": [*sink.describe(), *_open_pages(sink, shares.get(id, 0))],
+                "does": [
+                    *sink.describe(),
+                    *_open_pages(sink, shares.get(id, 0)),
+                    *schedule.sink_line(plan, id),
+                ],
                 "open_bytes_max": shares.get(id, 0),
                 "schema": _schema(plan.links[plan.inputs[id][0]].schema),
                 "signature": sink.signature(),

@@ -33,7 +33,7 @@ from edged.data.table_terms import DEBEZIUM, TableTerms
 from edged.documents import reader as doc
 from edged.documents.faults import FaultCollector, each
 from edged.errors import JobError
-from edged.job import governor, tables
+from edged.job import governor, schedule, tables
 from edged.job.durability import DURABILITIES, EXACTLY_ONCE, faults_without_log
 from edged.job.graph_tag import graph_tag
 from edged.job.open_pages import check_open_pages
@@ -105,6 +105,8 @@ class JobPlan:
     inputs: dict[str, tuple[str, ...]]
     links: dict[str, Link] = field(default_factory=dict)
     governor: governor.GovernorPlan | None = None
+    schedules: dict[str, schedule.Schedule] = field(default_factory=dict)
+    """Of the operators that do not run in each beat with rows."""
 
     def readers(self, link: str) -> tuple[str, ...]:
         """Ids of the operators and sinks that read a link, in topological order."""
@@ -157,6 +159,7 @@ class _JobReader:
         self.links: dict[str, Link | None] = {}
         """None: the name exists, but its part is faulty."""
         self.operators: Collection[str] = ()
+        self.schedules: dict[str, schedule.Schedule] = {}
 
     def attempt(self, call: Callable[[], _T]) -> _T | None:
         try:
@@ -195,13 +198,14 @@ class _JobReader:
         if promises is not None:
             sources = {name: stream.source for name, stream in streams.items()}
             self.faults += faults_without_log(promises.durability, sources, operators, sinks)
+            self.faults += schedule.faults(promises.durability, self.schedules)
             self.attempt(lambda: check_open_pages(promises.memory_bytes, sinks))
         inputs = {i: _inputs(parts["operators"][i]) for i in operators}
         inputs |= {i: _inputs(parts["sinks"][i]) for i in sinks}
         links = {n: link for n, link in self.links.items() if link is not None}
         return JobPlan(
             name or "", document, promises or Promises(), streams, tuple(order), operators, sinks,
-            inputs, links, policy,
+            inputs, links, policy, self.schedules,
         )  # fmt: skip
 
     def section(self, document: dict[str, Any], key: str, least: int) -> dict[str, Any]:
@@ -378,10 +382,14 @@ class _JobReader:
         document = _entry(path, document)
         kind = OPERATORS[_kind(path, document, OPERATORS)]
         link_keys = [key.lstrip("*") for key in kind.links]
-        self.unknown(path, document, ["type", *link_keys, *sorted(kind.keys)])
+        self.unknown(path, document, ["type", *link_keys, *sorted(kind.keys), schedule.KEY])
         inputs = self.resolve(path, document, kind.links, kind.table_links)
         if inputs is None:
             return None
+        reads_tables = any(link.table is not None for link in inputs)
+        waits = self.attempt(lambda: schedule.parse(path, document, reads_tables))
+        if waits is not None:
+            self.schedules[id] = waits
         plan = kind.parse(path, id, document, inputs)
         self.links[id] = plan.output
         self.links |= {f"{id}.{name}": link for name, link in plan.outputs().items()}

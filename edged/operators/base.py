@@ -24,6 +24,7 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from edged.data.columns import Batch
 from edged.data.flow import BeatContext, Flow, Link, State
 from edged.data.schema import Schema
 from edged.data.scratch import Scratch
@@ -54,6 +55,10 @@ class OperatorPlace:
     """What their probes and merges cost."""
     merging_us: int = 1_000_000
     """Longest time that a beat may spend merging one of them."""
+    latency_us: int = 1_000_000
+    """The job's latency promise."""
+    wake: Callable[[], None] = lambda: None
+    """Wakes the heart; any thread."""
 
 
 class Operator(ABC):
@@ -184,6 +189,36 @@ class Loading(Operator):
     made: Mapping[str, Any] = {}
     """By state, as a path below the operator's directory, the files of the last `run` as a list of
     JSON objects with a `name` each; and other facts that a replay needs."""
+
+
+class Apart(Operator):
+    """An operator that runs in processes of its own.  It may be unable to run for a while, and may
+    leave or set aside rows of a run.  It has one input.
+
+    `edged.beat.schedules` lets its input wait meanwhile and records what a replay needs.
+    """
+
+    replays = False
+    """Whether the next `run` repeats one of a record."""
+    recorded: Any = None
+    """The `note` of that one."""
+    note: Any = None
+    """What a replay of the last run needs, as JSON values."""
+    left: Batch | None = None
+    """Rows of the last run that are to come again.  The watermark stands still then."""
+
+    def __init__(self) -> None:
+        self.aside: list[tuple[Batch, str]] = []
+        """Rows that were set aside, each with its reason; the reader clears the list."""
+
+    @abstractmethod
+    def ready(self) -> bool:
+        """Whether it can run now.  What it needs begins to start with the call; `OperatorPlace.wake`
+        is called when it is there."""
+
+    @abstractmethod
+    def due_us(self) -> int | None:
+        """Monotonic time at which to ask `ready` again where it is not; None: it wakes the heart."""
 
 
 class OperatorPlan(ABC):
