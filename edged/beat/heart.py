@@ -447,7 +447,6 @@ class Heart:
             if not self._crashes.begin(fingerprint(job, mine) if self._crashes.careful else 0):
                 self.quarantine.set_aside(beat, job, mine)
             raced.add(job, job.step(beat, mine))
-            self.quarantine.keep(beat, job)
         self._committer.gate.proceed("beat")
         self._crashes.end(self._clock.monotonic_us())
         for job in jobs:

@@ -1,5 +1,4 @@
-"""The quarantine: files of rows that killed the process repeatedly (`edged.beat.crash_counter`), or
-that an operator set aside (`edged.operators.base.Apart`)."""
+"""The quarantine: files of rows that killed the process repeatedly (`edged.beat.crash_counter`)."""
 
 from __future__ import annotations
 
@@ -9,16 +8,13 @@ import pyarrow as pa
 
 from edged.beat.record import JobFacts
 from edged.beat.runtime import JobRuntime
-from edged.data.columns import Batch
 from edged.data.flow import BeatContext
 from edged.events.publisher import EventPublisher
 from edged.platform.disk import DISK_FULL, Buffer, SystemDisk, replace_file
 
 
 class Quarantine:
-    """The directory `quarantine` of the store: an Arrow file for each stream that was set aside, and
-    for the rows that an operator set aside for one reason, which its metadata names
-    (`edged.reason`)."""
+    """The directory `quarantine` of the store: an Arrow file for each stream that was set aside."""
 
     def __init__(self, directory: Path, publisher: EventPublisher) -> None:
         self._directory, self._publisher = directory, publisher
@@ -34,33 +30,16 @@ class Quarantine:
             if not f.take_rows:
                 continue
             staging = job.streams[name].staging
-            path = self._put(beat, job, name, staging.pending(f.take_rows))
+            batch = staging.pending(f.take_rows).to_arrow()
+            path = self._directory / f"beat-{beat.number}-{job.plan.name}-{name}.arrow"
+            out = pa.BufferOutputStream()
+            with pa.ipc.new_file(out, batch.schema) as writer:
+                writer.write_batch(batch)
+            self._write(beat, path, memoryview(out.getvalue()))
             staging.consume(f.take_chunks, f.take_rows)
             self.rows += f.take_rows
-            self._publisher.input_set_aside(job.plan.name, name, f.take_rows, path)
+            self._publisher.input_set_aside(job.plan.name, name, f.take_rows, str(path))
             f.set_aside, f.take_chunks, f.take_rows = [f.take_chunks, f.take_rows], 0, 0
-
-    def keep(self, beat: BeatContext, job: JobRuntime) -> None:
-        """Write the rows that operators have set aside in this beat, with their reasons."""
-        for number, (id, batch, reason) in enumerate(job.schedules.aside()):
-            name = id if number == 0 else f"{id}-{number}"
-            path = self._put(beat, job, name, batch, reason)
-            self.rows += batch.rows
-            self._publisher.rows_set_aside(job.plan.name, id, batch.rows, reason, path)
-
-    def _put(
-        self, beat: BeatContext, job: JobRuntime, name: str, batch: Batch, reason: str = ""
-    ) -> str:
-        """Write rows into a file of their own; returns its path."""
-        rows = batch.to_arrow()
-        if reason:
-            rows = rows.replace_schema_metadata({"edged.reason": reason})
-        out = pa.BufferOutputStream()
-        with pa.ipc.new_file(out, rows.schema) as writer:
-            writer.write_batch(rows)
-        path = self._directory / f"beat-{beat.number}-{job.plan.name}-{name}.arrow"
-        self._write(beat, path, memoryview(out.getvalue()))
-        return str(path)
 
     def _write(self, beat: BeatContext, path: Path, data: Buffer) -> None:
         while True:

@@ -121,15 +121,6 @@ class Schedules:
             if state := arrays_under(arrays, f"{SECTION}/{id}"):
                 gate.load(state)
 
-    def aside(self) -> list[tuple[str, Batch, str]]:
-        """The operators, rows and reasons of what was set aside since the last call."""
-        found = []
-        for id, gate in self._gates.items():
-            if isinstance(gate.operator, Apart):
-                found += [(id, batch, reason) for batch, reason in gate.operator.aside]
-                gate.operator.aside.clear()
-        return found
-
     def close(self) -> None:
         """End the processes of operators that run apart."""
         for gate in self._gates.values():

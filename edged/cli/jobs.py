@@ -92,6 +92,40 @@ def put(
         click.echo(f"  {note}")
 
 
+@command.command("set")
+@click.argument("name")
+@click.argument("path")
+@click.argument("value")
+@_version
+@on_api
+@as_json
+def set_(
+    client: Client, name: str, path: str, value: str, if_version: int | None, as_json: bool
+) -> None:
+    """Change one value of the running job NAME, and keep its state.
+
+    PATH is dotted, as `operators.x.schedule`; VALUE is written as in a TOML document, as
+    `{every = "1s"}`, or is plain text.  The job is replaced as by `put`.
+    """
+    found = client.job(name)
+    document = found["document"]
+    *tables, key = path.split(".")
+    table: Any = document
+    for depth, part in enumerate(tables):
+        table = table.get(part) if isinstance(table, dict) else None
+        if not isinstance(table, dict):
+            at = ".".join(tables[: depth + 1])
+            raise JobError(at, f"is no table of job {name}", f"see `edged jobs show {name}`")
+    table[key] = _value(path, value)
+    version = found["version"] if if_version is None else if_version
+    body, match = json.dumps(document).encode(), f'"{version}.{found["created_us"]}"'
+    job = client.put_job(name, body, _TYPES[".json"], if_match=match, on_progress=_progress())
+    if as_json:
+        click.echo(json.dumps(job))
+        return
+    click.echo(f"{name}: {path} = {json.dumps(table[key])}, version {job['version']}")
+
+
 @command.command("validate")
 @_document
 @on_api
@@ -245,6 +279,18 @@ def _checked_here(path: Path) -> Verdict:
         "notes": [],
         "unchecked": [] if faults else [*UNCHECKED],
     }
+
+
+def _value(path: str, text: str) -> Any:
+    """A value as a TOML document writes it; other text stands for itself."""
+    from edged.documents.reader import loads
+
+    try:
+        return loads(f"value = {text}", path)["value"]
+    except JobError:
+        if text[:1] in "{[\"'":
+            raise
+        return text
 
 
 def _etag(client: Client, name: str, version: int | None) -> str | None:

@@ -91,13 +91,6 @@ class EventPublisher:
         facts = {"stream": stream, "rows": rows, "file": file}
         self._events.add("input.set_aside", text, level="error", job=job, facts=facts)
 
-    def rows_set_aside(self, job: str, operator: str, rows: int, reason: str, file: str) -> None:
-        """An operator that runs apart failed on rows, which were moved to a file of the
-        quarantine."""
-        text = f"job {job}: {rows} rows of {operator} are set aside in {file}: {reason}"
-        facts = {"operator": operator, "rows": rows, "reason": reason, "file": file}
-        self._events.add("rows.set_aside", text, level="error", job=job, facts=facts)
-
     def rows_late(self, job: str, stream: str, rows: int, fate: str) -> None:
         """Rows came after the watermark had passed them."""
         text = f"job {job}: {rows} rows of {stream} came too late and are {fate}"

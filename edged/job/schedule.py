@@ -62,8 +62,8 @@ def parse(path: str, document: Mapping[str, Any], reads_tables: bool) -> Schedul
     doc.refuse_unknown(at, given, ("every", "rows"))
     if reads_tables:
         raise JobError(at, "the operator reads a table, whose changes cannot wait", "leave it out")
-    every = doc.duration(at, given, "every", 0, least=1) if "every" in given else 0
-    rows = doc.integer(at, given, "rows", 0, least=1, most=1 << 40) if "rows" in given else 0
+    every = doc.duration(at, given, "every", least=1) if "every" in given else 0
+    rows = doc.integer(at, given, "rows", least=1, most=1 << 40) if "rows" in given else 0
     return Schedule(every, rows)
 
 

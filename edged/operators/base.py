@@ -207,18 +207,14 @@ class Apart(Operator):
     left: Batch | None = None
     """Rows of the last run that are to come again.  The watermark stands still then."""
 
-    def __init__(self) -> None:
-        self.aside: list[tuple[Batch, str]] = []
-        """Rows that were set aside, each with its reason; the reader clears the list."""
-
     @abstractmethod
     def ready(self) -> bool:
-        """Whether it can run now.  What it needs begins to start with the call; `OperatorPlace.wake`
-        is called when it is there."""
+        """Whether it can run now.  What it needs begins to start with the call; it calls
+        `OperatorPlace.wake` when that is there."""
 
     @abstractmethod
     def due_us(self) -> int | None:
-        """Monotonic time at which to ask `ready` again where it is not; None: it wakes the heart."""
+        """Monotonic time at which to ask `ready` again where it is not; None: it calls `wake`."""
 
 
 class OperatorPlan(ABC):

@@ -57,6 +57,12 @@ def test_a_job_is_checked_put_shown_paused_drained_and_deleted(edged, tmp_path):
     assert edged("jobs", "resume", "extra").stdout == "extra: running\n"
     drained = edged("jobs", "drain", "extra", "--wait", "--json")
     assert json.loads(drained.stdout)["state"] == "drained" and "edged: " in drained.stderr
+    told = edged("jobs", "set", "extra", "promises", "{latency = '2s'}").stdout
+    assert told == 'extra: promises = {"latency": "2s"}, version 2\n'
+    assert edged("jobs", "set", "extra", "promises.latency", "3s", "--json").returncode == 0
+    assert json.loads(edged("jobs", "show", "extra").stdout)["version"] == 3
+    told = edged("jobs", "set", "extra", "sinks.none.page", "1", code=65).stderr
+    assert "sinks.none: is no table of job extra" in told
     assert edged("jobs", "delete", "extra", "--now").stdout == "extra: deleted\n"
     kinds = [json.loads(line)["kind"] for line in edged("events", "--json").stdout.splitlines()]
     assert {"job.created", "job.paused", "job.resumed", "job.deleted"} <= set(kinds)
