@@ -57,12 +57,6 @@ def test_a_job_is_checked_put_shown_paused_drained_and_deleted(edged, tmp_path):
     assert edged("jobs", "resume", "extra").stdout == "extra: running\n"
     drained = edged("jobs", "drain", "extra", "--wait", "--json")
     assert json.loads(drained.stdout)["state"] == "drained" and "edged: " in drained.stderr
-    told = edged("jobs", "set", "extra", "promises", "{latency = '2s'}").stdout
-    assert told == 'extra: promises = {"latency": "2s"}, version 2\n'
-    assert edged("jobs", "set", "extra", "promises.latency", "3s", "--json").returncode == 0
-    assert json.loads(edged("jobs", "show", "extra").stdout)["version"] == 3
-    told = edged("jobs", "set", "extra", "sinks.none.page", "1", code=65).stderr
-    assert "sinks.none: is no table of job extra" in told
     assert edged("jobs", "delete", "extra", "--now").stdout == "extra: deleted\n"
     kinds = [json.loads(line)["kind"] for line in edged("events", "--json").stdout.splitlines()]
     assert {"job.created", "job.paused", "job.resumed", "job.deleted"} <= set(kinds)
@@ -176,3 +170,16 @@ def test_top_in_a_terminal_shows_the_device_and_ends_with_q(plant):
     os.close(ours)
     assert process.wait(120) == 0
     assert process.wait(120) == 0
+
+
+def test_one_value_of_a_running_job_is_set(edged, tmp_path):
+    document = tmp_path / "extra.toml"
+    document.write_text(JOB)
+    edged("jobs", "put", document, "--create")
+    told = edged("jobs", "set", "extra", "promises", "{latency = '2s'}").stdout
+    assert told == 'extra: promises = {"latency": "2s"}, version 2\n'
+    assert edged("jobs", "set", "extra", "promises.latency", "3s", "--json").returncode == 0
+    assert json.loads(edged("jobs", "show", "extra").stdout)["version"] == 3
+    told = edged("jobs", "set", "extra", "sinks.none.page", "1", code=65).stderr
+    assert "sinks.none: is no table of job extra" in told
+    edged("jobs", "delete", "extra", "--now")
