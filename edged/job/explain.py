@@ -24,7 +24,7 @@ from edged.data.flow import Link
 from edged.data.schema import Field, Schema
 from edged.data.table_terms import COUNT, OWE, REFUSE, TableTerms
 from edged.documents.units import show_duration, show_size
-from edged.job import schedule
+from edged.job import schedule_latency
 from edged.job.open_pages import open_page_shares
 from edged.job.plan import JobPlan, StreamPlan
 from edged.job.plan_warnings import warnings
@@ -89,7 +89,7 @@ def explain(
                 "does": [
                     *sink.describe(),
                     *_open_pages(sink, shares.get(id, 0)),
-                    *schedule.sink_line(plan, id),
+                    *schedule_latency.sink_line(plan, id),
                 ],
                 "open_bytes_max": shares.get(id, 0),
                 "schema": _schema(plan.links[plan.inputs[id][0]].schema),

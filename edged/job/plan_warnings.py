@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from edged.job import schedule
+from edged.job import schedule_latency
 from edged.job.plan import JobPlan
 
 
@@ -19,7 +19,7 @@ def warnings(plan: JobPlan) -> list[str]:
     for id in plan.order:
         unread = _unread(plan, id)
         found += [f"operators.{id}: no reader" + (f" of {n}" if n != id else "") for n in unread]
-    return found + schedule.warnings(plan)
+    return found + schedule_latency.warnings(plan)
 
 
 def _unread(plan: JobPlan, id: str) -> list[str]:
