@@ -30,7 +30,7 @@ from edged.data.flow import WATERMARK_MAX_US, WATERMARK_MIN_US, BeatContext, Flo
 from edged.data.schema import Schema
 from edged.data.scratch import Scratch
 from edged.job.plan import JobPlan
-from edged.job.schedule import Schedule
+from edged.job.schedule import OperatorSchedule
 from edged.operators.base import Apart, Deferring, Operator
 
 WAITING_SHARE = 8
@@ -133,7 +133,7 @@ class _Gate:
 
     def __init__(self, plan: JobPlan, id: str, operator: Operator, share_bytes: int) -> None:
         self.operator = operator
-        self._schedule = plan.schedules.get(id, Schedule())
+        self._schedule = plan.schedules.get(id, OperatorSchedule())
         self._schemas = [plan.links[link].schema for link in plan.inputs[id]]
         self._waiting: list[list[Batch]] = [[] for _ in self._schemas]
         self._scratch = [Scratch() for _ in self._schemas]
@@ -226,7 +226,7 @@ class _Gate:
             return False
         return (
             flush
-            or schedule == Schedule()
+            or schedule == OperatorSchedule()
             or 0 < schedule.rows <= rows
             or (schedule.every_us > 0 and now_us - self._ran_us >= schedule.every_us)
             or size >= self._share_bytes

@@ -105,7 +105,7 @@ class JobPlan:
     inputs: dict[str, tuple[str, ...]]
     links: dict[str, Link] = field(default_factory=dict)
     governor: governor.GovernorPlan | None = None
-    schedules: dict[str, schedule.Schedule] = field(default_factory=dict)
+    schedules: dict[str, schedule.OperatorSchedule] = field(default_factory=dict)
     """Of the operators that do not run in each beat with rows."""
 
     def readers(self, link: str) -> tuple[str, ...]:
@@ -159,7 +159,7 @@ class _JobReader:
         self.links: dict[str, Link | None] = {}
         """None: the name exists, but its part is faulty."""
         self.operators: Collection[str] = ()
-        self.schedules: dict[str, schedule.Schedule] = {}
+        self.schedules: dict[str, schedule.OperatorSchedule] = {}
 
     def attempt(self, call: Callable[[], _T]) -> _T | None:
         try:

@@ -32,7 +32,7 @@ _ADVICE = 'such as { every = "500ms" }, { rows = 1000 }, both, or "data"'
 
 
 @dataclass(frozen=True)
-class Schedule:
+class OperatorSchedule:
     """A checked schedule: `every_us`, `rows` or both are set."""
 
     every_us: int = 0
@@ -46,7 +46,7 @@ class Schedule:
         return f"runs {' or '.join(parts)}; rows wait for it {added}, beside the latency promise"
 
 
-def parse(path: str, document: Mapping[str, Any], reads_tables: bool) -> Schedule | None:
+def parse(path: str, document: Mapping[str, Any], reads_tables: bool) -> OperatorSchedule | None:
     """The schedule in an operator's table; None: it runs with its data.
 
     Raises JobError at `path.schedule` or below.
@@ -61,10 +61,10 @@ def parse(path: str, document: Mapping[str, Any], reads_tables: bool) -> Schedul
         raise JobError(at, "the operator reads a table, whose changes cannot wait", "leave it out")
     every = doc.duration(at, given, "every", least=1) if "every" in given else 0
     rows = doc.integer(at, given, "rows", least=1, most=1 << 40) if "rows" in given else 0
-    return Schedule(every, rows)
+    return OperatorSchedule(every, rows)
 
 
-def faults(durability: str, schedules: Mapping[str, Schedule]) -> list[JobError]:
+def faults(durability: str, schedules: Mapping[str, OperatorSchedule]) -> list[JobError]:
     """The schedules that a job of this durability may not have: rows that wait are state."""
     if durability != THROUGH:
         return []
