@@ -1,8 +1,9 @@
 """State by key: a slot of words for each key (`kernels.cpu.key_slots`), in lanes.
 
 Lanes exist for parallelism only: a key lives in one lane and sees its rows in order.  What is saved
-is one list of slots, by (latest time, first row), whatever the lanes.  Keys whose latest row is
-older than `horizon_us` are in no saved state, and leave the memory when it grows.
+is one list of slots, by (latest time, first row), whatever the lanes.  A key whose latest row is
+older than `horizon_us` is forgotten: its next row begins a new state.  It is in no saved state, and
+leaves the memory when that grows.
 """
 
 from __future__ import annotations
@@ -157,6 +158,7 @@ class KeySlots:
             settings[SLOT.time], settings[SLOT.base] = columns.time, self._rows
             settings[SLOT.lane], settings[SLOT.lanes] = number, count
             settings[SLOT.makes], settings[SLOT.null_keys] = makes, self._null_keys
+            settings[SLOT.horizon], settings[SLOT.word] = self.horizon_us, self.word
             settings[SLOT.exact] = columns.exact
             keys = columns.shape.keys
             calls.append(partial(lane.find, table, keys, settings, hashes, batch.rows, slots))

@@ -18,6 +18,8 @@ from edged.operators.base import InstanceOf
 
 Ints = npt.NDArray[np.int64]
 KEY_COLUMNS_MAX = 32
+DAY = "1d"
+"""How long the state of a key is kept without rows."""
 BY_TIME, BY_ARRIVAL = ORDERS = ("time", "arrival")
 
 

@@ -50,6 +50,7 @@ from edged.operators._key_slots import KeyColumns, KeySlots, SlotLane, Slots, de
 from edged.operators._keyed import (
     BY_ARRIVAL,
     BY_TIME,
+    DAY,
     ORDERS,
     column_names,
     horizon,
@@ -63,7 +64,6 @@ from kernels.cpu import keyed_rows as kernels
 from kernels.cpu.keyed_rows import LAST_WORDS
 
 Ints = npt.NDArray[np.int64]
-DAY = "1d"
 
 
 @operator("lag")
@@ -180,10 +180,14 @@ class Lag(Operator):
         batch = flow.batch
         if self._plan.order != BY_ARRIVAL:
             batch = self._order.pass_on(batch, flow.watermark_us)
+        rows = empty_batch(self._plan.output.schema)
+        if batch.rows:
+            rows = self._with_before(beat, batch)
         slots = self._slots
         slots.horizon_us = horizon(slots.horizon_us, flow.watermark_us, self._plan.keep_us)
-        if not batch.rows:
-            return Flow(empty_batch(self._plan.output.schema), flow.watermark_us)
+        return Flow(rows, flow.watermark_us)
+
+    def _with_before(self, beat: BeatContext, batch: Batch) -> Batch:
         before = self._before(beat, batch)
         if self._plan.changes:
             rows = self._changed(batch, before)
@@ -193,7 +197,7 @@ class Lag(Operator):
         sources = [column for _, column in self._plan.columns]
         columns = self._last.columns(sources, before, self._scratch, beat.workers)
         schema = self._plan.output.schema
-        return Flow(Batch(schema, batch.rows, (*batch.columns, *columns)), flow.watermark_us)
+        return Batch(schema, batch.rows, (*batch.columns, *columns))
 
     def _before(self, beat: BeatContext, batch: Batch) -> Ints:
         """The number of the row before each row."""

@@ -1,9 +1,10 @@
 """Slots of keys: a hash table from the key of a row to a record of words, its state.
 
 A slot is a row of `groups` (int64[capacity, words]): a `WindowGroup` of `kernels.cpu.window`, whose
-`start` is the latest time of the key's rows here, then key words, then the words of an operator's
-state, which begin as 0.  `table` (int32, a power of two, at least twice the capacity) holds slot
-numbers, -1 if empty, probed linearly.  `state` is a `GroupState`, key columns are `GroupKey`s.
+`start` is here the latest time of the key's rows, at least the horizon when they came, then the key
+words, then the words of an operator's state, which begin as 0.  `table` (int32, a power of two, at
+least twice the capacity) holds slot numbers, -1 if empty, probed linearly.  `state` is a
+`GroupState`, key columns are `GroupKey`s.
 
 With several lanes a lane takes the rows of its hashes; a key belongs to one lane, which sees its
 rows in order.
@@ -42,6 +43,8 @@ class SlotSettings(NamedTuple):
     base: I64 = field("number of the batch's first row")
     makes: I64 = field("1: a key without a slot gets one; 0: its rows get -1")
     null_keys: I64 = field("1: null is a key like any other; 0: its rows get -1")
+    horizon: I64 = field("time (us); a key whose rows are all older is as good as without a slot")
+    word: I64 = field("first word of the state")
     exact: I64 = field("1: one key column, of which equal hashes prove equal values")
 
 
@@ -96,6 +99,14 @@ def slot_place(
         ):
             return np.int64(i)
         i = (i + np.uint64(1)) & mask
+
+
+@device
+def begin_again(group: Any, word: int, number: int, time: int) -> None:
+    """Make a slot as new, for a row's number and time."""
+    group[GROUP.first], group[GROUP.start] = number, time
+    for w in range(word, group.size):
+        group[w] = 0
 
 
 @device
@@ -159,6 +170,12 @@ def find_slots(
                 words_at = np.int64(key_words.ctypes.data) + 8 * width * j
                 place = slot_place(table, groups, kinds_at, width, hashes[row], words_at, store_at)
             time, g = mem.load_i64(times + 8 * row), np.int64(table[place])
+            seen = max(time, settings[SLOT.horizon])
+            if g >= 0 and groups[g, GROUP.start] < settings[SLOT.horizon]:
+                if makes == 0:
+                    g = -1
+                else:
+                    begin_again(groups[g], settings[SLOT.word], settings[SLOT.base] + row, seen)
             if g < 0 and makes != 0:
                 if exact != 0:
                     load_keys(columns, keys, rows[j : j + 1], 1, key_words[j : j + 1])
@@ -168,7 +185,7 @@ def find_slots(
                     return row
                 number = settings[SLOT.base] + row
                 g = make_group(
-                    keys, time, number, hashes[row], key_words, j, groups, store_at, state
+                    keys, seen, number, hashes[row], key_words, j, groups, store_at, state
                 )
                 table[place] = g
             if g >= 0 and makes != 0 and groups[g, GROUP.start] < time:

@@ -31,13 +31,35 @@ def in_time_order(beats, watermarks, time):
     return found
 
 
-def rows_before(rows, keys, time, keep, last=None):
+class States:
+    """The state of each key, forgotten once its rows are older than a horizon."""
+
+    def __init__(self, keys, time, keep):
+        self._keys, self._time, self._keep = keys, time, keep
+        self._states, self._horizon = {}, -math.inf
+
+    def advance(self, watermark):
+        if watermark < math.inf:
+            self._horizon = max(self._horizon, watermark - self._keep)
+
+    def of(self, row):
+        """The state of a row's key, a list; empty: a new one."""
+        time, key = row[self._time], key_of(row, self._keys)
+        seen, state = self._states.get(key, (-math.inf, []))
+        if seen < self._horizon:
+            seen, state = -math.inf, []
+        self._states[key] = max(seen, time, self._horizon), state
+        return state
+
+
+def rows_before(rows, states, time, keep):
     """The row of the same key before each row, None where it is more than `keep` back."""
-    last, found = {} if last is None else last, []
+    found = []
     for row in rows:
-        before = last.get(key_of(row, keys))
-        found.append(before if before is not None and row[time] - before[time] <= keep else None)
-        last[key_of(row, keys)] = row
+        last = states.of(row)
+        near = last and row[time] - last[0][time] <= keep
+        found.append(last[0] if near else None)
+        last[:] = [row]
     return found
 
 
@@ -49,36 +71,33 @@ def changes(rows, before, columns, first):
     ]
 
 
-def every_nth(rows, keys, n, seen=None):
+def every_nth(rows, states, n):
     """Whether each row is the first of its key, or an n-th after it."""
-    seen, found = {} if seen is None else seen, []
+    found = []
     for row in rows:
-        count = seen.get(key_of(row, keys), 0)
-        found.append(count % n == 0)
-        seen[key_of(row, keys)] = count + 1
+        state = states.of(row)
+        found.append(len(state) % n == 0)
+        state.append(row)
     return found
 
 
-def first_of_spans(rows, keys, time, most, span, spans=None):
+def first_of_spans(rows, states, time, most, span):
     """Whether a row is among the first `most` of its key in its span."""
-    spans, found = {} if spans is None else spans, []
+    found = []
     for row in rows:
-        number, count = spans.get(key_of(row, keys), (-math.inf, 0))
-        own = row[time] // span
-        if own > number:
-            number, count = own, 0
-        found.append(own == number and count < most)
-        spans[key_of(row, keys)] = number, count + found[-1]
+        state, own = states.of(row), row[time] // span
+        latest = max(state, default=-math.inf)
+        found.append(own >= latest and state.count(own) < most)
+        state += [own] * found[-1]
     return found
 
 
-def at_most(rows, keys, time, most, span, passed=None):
+def at_most(rows, states, time, most, span):
     """Whether fewer than `most` rows of its key have passed less than `span` before each row."""
-    passed, found = {} if passed is None else passed, []
+    found = []
     for row in rows:
-        times = passed.setdefault(key_of(row, keys), [])
-        full = len(times) == most
-        passes = not full or row[time] - times[0] >= span
+        times = states.of(row)
+        passes = len(times) < most or row[time] - times[0] >= span
         found.append(passes or times[0] - row[time] >= span)
         if passes:
             times.append(row[time])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import strategies as st
 
+from edged.data.columns import Batch, Column
 from edged.data.flow import WATERMARK_MAX_US, BeatContext, Flow
 from edged.data.hashing import hash_columns
 from edged.data.schema import TYPES, Field, Schema
@@ -38,6 +39,30 @@ def beats(draw, cells=CELLS, marks=5, on_time=True):
         for before, beat in zip(found, rows[1:], strict=False):
             beat[:] = [row for row in beat if row[TIME] >= before]
     return rows, found
+
+
+def wide(rows, seed, start, late=0, keys=700):
+    """A batch of rows with nulls, many keys, and times up to `late` out of order."""
+    random = np.random.default_rng(seed)
+    names = [f"key {n}".encode() for n in random.integers(0, keys, rows)]
+    texts = [b"u" * n for n in random.integers(0, 3, rows)]
+    valid = [(random.random(rows) < 0.9).astype(np.uint8) for _ in range(4)]
+    times = start + np.arange(rows) - random.integers(0, late + 1, rows)
+    return Batch(
+        SCHEMA,
+        rows,
+        (
+            _texts(names, valid[0]), Column(random.integers(0, 3, rows).astype(np.int16)),
+            Column(times.astype(np.int64)), Column(random.integers(0, 2, rows, np.uint8), valid[1]),
+            Column(random.integers(0, 3, rows).astype(np.float64), valid[2]),
+            _texts(texts, valid[3]),
+        ),
+    )  # fmt: skip
+
+
+def _texts(values, valid):
+    offsets = np.cumsum([0, *map(len, values)]).astype(np.int64)
+    return Column(np.frombuffer(b"".join(values), np.uint8), valid, offsets)
 
 
 def out(flow):

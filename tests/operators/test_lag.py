@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import duckdb
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edged.data.flow import WATERMARK_MAX_US, Link
+from edged.data.flow import WATERMARK_MAX_US, Flow, Link
 from edged.errors import JobError
 from edged.operators.lag import LagPlan
 from tests.naive import keyed as naive
@@ -20,6 +23,7 @@ from tests.operators.keyed_cases import (
     plainly,
     rescaled,
     run,
+    wide,
 )  # fmt: skip
 from tests.pages import shapes
 from tests.whole import examples
@@ -37,10 +41,10 @@ def expected(p, rows, marks):
     released = [*rows, []]
     if p.order == "time":
         released = naive.in_time_order(rows, marks, TIME)
-    last, found = {}, []
-    keys, columns = [SCHEMA.index(k) for k in p.by], [SCHEMA.index(c) for _, c in p.columns]
-    for beat in released:
-        before = naive.rows_before(beat, keys, TIME, p.keep_us, last)
+    found, columns = [], [SCHEMA.index(c) for _, c in p.columns]
+    states = naive.States([SCHEMA.index(k) for k in p.by], TIME, p.keep_us)
+    for beat, mark in zip(released, [*marks, math.inf], strict=True):
+        before = naive.rows_before(beat, states, TIME, p.keep_us)
         kept = [True] * len(beat)
         if p.changes:
             kept = naive.changes(beat, before, [SCHEMA.index(c) for c in p.changes], p.first)
@@ -51,6 +55,7 @@ def expected(p, rows, marks):
                 if keep
             ]
         )
+        states.advance(mark)
     return found
 
 
@@ -129,13 +134,13 @@ def test_a_boolean_s_edges_come_out_with_their_times():
 
 def test_keys_that_are_older_than_keep_leave_memory_and_state():
     p = plan(keep="10us", keys=["n", "time"], columns={"was": "on"})
-    operator = p.build(shapes.ONE)
-    for start in range(0, 200_000, 4_000):
-        rows = [["a", 0, t, True, None, None] for t in range(start, start + 4_000)]
-        feed(operator, rows, start + 3_999)
+    operator, batch = p.build(shapes.ONE), wide(4_000, 1, 0)
+    for start in range(0, 160_000, 4_000):
+        batch.columns[TIME].values[:] = np.arange(start, start + 4_000)
+        operator.run(shapes.beat(), [Flow(batch, start + 3_999)])
     assert operator.counters()["keys"] <= 12_000
     assert operator.save(None)["groups"].shape[0] <= 11
-    assert operator.state_bytes() < 32e6
+    assert operator.state_bytes() < 16e6
 
 
 def test_late_rows_follow_what_has_passed_and_are_counted():
