@@ -116,6 +116,8 @@ def fill_packets(
             number //= 10
         numbers = out[start + at[1] : start + at[1] + 8 * batch].view(np.int64)
         times = out[start + at[2] : start + at[2] + 8 * batch].view(np.int64)
+        base = first + m * batch
         for j in range(batch):
-            numbers[j] = first + m * batch + j
+            numbers[j] = base + j
+        for j in range(batch):
             times[j] = ts

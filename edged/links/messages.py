@@ -13,6 +13,7 @@ from edged.data.schema import Schema
 from edged.data.scratch import Scratch
 from edged.links.compression import NEVER, MessageCompressor
 from edged.links.page import LINK_HEADER_BYTES, LinkPage
+from edged.links.page_memory import PageMemory
 from edged.links.template import template_of
 from kernels.cpu import link_messages as kernels
 from kernels.cpu.columns import COLUMN
@@ -36,12 +37,12 @@ class Train:
     compressed: int
     """Messages that are."""
 
-    def page(self, link: str, version: int, instance: int, first: int) -> bytes:
-        """The page, its messages numbered from `first` on."""
+    def page(self, link: str, version: int, instance: int, first: int) -> memoryview:
+        """The page, its messages numbered from `first` on; as long valid as the train."""
         size, last = self.data.size, first + self.messages - 1
         head = LinkPage(version, first, last, self.digest, instance, self.rows, size)
         self.data[:LINK_HEADER_BYTES] = np.frombuffer(head.pack(link), np.uint8)
-        return self.data.tobytes()
+        return self.data.data
 
 
 class MessageWriter:
@@ -53,6 +54,7 @@ class MessageWriter:
         if compress != NEVER:
             self._compressor = MessageCompressor(schema, self._plain, compress, entropy_bits_max)
         self._scratch = Scratch()
+        self.memory = PageMemory()
         self.version = zlib.crc32(schema.to_json().encode())
         """Of the schema."""
         self.head_bytes = int(self._plain.spots[SPOTS.head])
@@ -84,16 +86,17 @@ class MessageWriter:
 
     def write(self, table: Int64s, start: int, ends: Int64s, watermarks: Int64s, seq: int) -> Train:
         """The messages of the rows from `start` on that end at `ends`, numbered from `seq` on;
-        valid until the next call."""
+        valid until the second turn of `memory` from now."""
         plain, stop = self._plain, int(ends[-1])
         room = kernels.room(table, plain.layout, self.head_bytes, start, stop, ends.size)
-        memory = self._scratch.get("train", LINK_HEADER_BYTES + room, np.uint8)
+        memory = self.memory.room(LINK_HEADER_BYTES + room)
         sizes: Int64s = self._scratch.get("sizes", ends.size, np.int64)
         size = kernels.encode(
             table, plain.layout, plain.head, plain.spots, start, ends, watermarks, seq,
             address(memory) + LINK_HEADER_BYTES, sizes,
         )  # fmt: skip
         train = memory[: LINK_HEADER_BYTES + size]
+        self.memory.take(train.size)
         done = last_done = 0
         if self._compressor is not None:
             train, done, last_done = self._compressed(self._compressor, train, sizes, seq)

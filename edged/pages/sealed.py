@@ -16,7 +16,7 @@ class PageKey:
 
 @dataclass(frozen=True, slots=True)
 class SealedPage:
-    """A sealed page: its key and its bytes exactly as sent."""
+    """A sealed page: its key and its bytes exactly as sent, valid until they are committed."""
 
     key: PageKey
-    data: bytes
+    data: bytes | memoryview

@@ -99,6 +99,7 @@ class EdgeSink(Sink):
 
     def write(self, beat: BeatContext, flow: Flow) -> None:
         """Deal the rows out; `seal` makes messages of them."""
+        self._writer.memory.turn()
         self._batch, self._watermark_us = flow.batch, flow.watermark_us
         self._shares, self._origins = self._none, flow.origins
         if flow.batch.rows:

@@ -63,6 +63,7 @@ class Connection:
         "own",
         "peer",
         "reader",
+        "run",
         "schema_message",
         "since_us",
         "slot",
@@ -98,7 +99,7 @@ class Connection:
         self.tail: bytes | bytearray = b""
         self.own: Any = None
         self.view: memoryview | None = None
-        self.filled = self.need = self.expect = self.discarded = 0
+        self.filled = self.need = self.expect = self.run = self.discarded = 0
         self._rest = b""
         self._ack = -1
         self._others: list[bytes] = []
@@ -136,7 +137,7 @@ class Connection:
         """Release the own buffer and its content."""
         self._memory.bytes -= 0 if self.own is None else self.own.size
         self.own = self.view = None
-        self.filled = self.need = self.expect = 0
+        self.filled = self.need = self.expect = self.run = 0
 
     def extend(self, data: bytes) -> None:
         """Append to the kept beginning of a greeting, in time proportional to `data`."""

@@ -388,7 +388,7 @@ class StreamFeed:
         """Keep the beginning of a message that is in the connection's own buffer."""
         consumed, need = int(region[ipc.REGION.consumed]), int(region[ipc.REGION.need])
         if consumed and left:
-            connection.own[:left] = connection.own[consumed : consumed + left].copy()
+            connection.own[:left] = connection.own[consumed : consumed + left]
         connection.filled, connection.need = left, need
         if need > SMALL_BYTES:
             connection.expect = need

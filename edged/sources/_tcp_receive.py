@@ -2,9 +2,9 @@
 
 Most connections receive into one arena, each after the kept beginning of its message; the kernels
 parse the arena and keep unconsumed bytes.  One call serves all of them (`_tcp_calls.receive`).  A
-connection within a long message is received individually, into its own buffer, up to the end of
-that message, so that long messages are copied only once, into staging.  TLS connections are
-received individually too.
+connection within a long message is received individually, into its own buffer, so that long messages
+are copied only once, into staging: up to the end of that message, or, where its sender is fast, up
+to a run of bytes with many messages in it.  TLS connections are received individually too.
 """
 
 from __future__ import annotations
@@ -27,8 +27,10 @@ ARENA_BYTES = 4 << 20
 """Size of the memory that a round receives into."""
 READ_BYTES_MIN = 16 << 10
 """A round ends when less of the arena is free."""
-READ_BYTES_MAX = 1 << 20
-"""Most bytes received from one connection into the arena in a round."""
+READ_BYTES_MAX = 4 << 20
+"""Most bytes received from one connection in a round."""
+RUN_BYTES_MIN = 256 << 10
+"""The first run of a fast sender; each that was filled is followed by one twice as long."""
 BUDGET_BYTES_MIN = 4 << 10
 """Least bytes received for a stream that has any room."""
 
@@ -115,12 +117,14 @@ class Receiver:
             return -1, len(target)
         return got or -1, len(target)
 
-    def offer(self, connection: Connection, got: int) -> bool:
+    def offer(self, connection: Connection, got: int, filled: bool) -> bool:
         """Make the received bytes, with what was kept before them, a region of this round; returns
-        whether it is in the connection's own buffer."""
+        whether it is in the connection's own buffer.  `filled`: there were as many as requested."""
         assert connection.feed >= 0
         own = connection.own is not None
         if own:
+            if filled:
+                connection.run = min(READ_BYTES_MAX, max(RUN_BYTES_MIN, 2 * connection.run))
             connection.filled += got
             start, size = address(connection.own), connection.filled
         else:
@@ -143,9 +147,11 @@ class Receiver:
         budget = max(min(self.share, int(self.budgets[connection.feed])), BUDGET_BYTES_MIN)
         if connection.own is not None:
             filled, need = connection.filled, connection.need or connection.expect
-            if filled == connection.own.size:
-                connection.grow_own(min(max(need, filled + 1), 2 * filled))
-            stop = min(connection.own.size, max(need, filled + 1), filled + budget)
+            run = min(connection.run, self.share)
+            stop = max(need, filled + 1, run)
+            if filled == connection.own.size or run > connection.own.size:
+                connection.grow_own(max(min(stop, 2 * filled), run))
+            stop = min(connection.own.size, stop, filled + budget)
             assert connection.view is not None
             return connection.view[filled:stop]
         kept = connection.tail or memoryview(self._lines.tail(connection.fd).data)

@@ -303,7 +303,7 @@ class TcpSource(Source):
             line[calls.S_BURST] = 0
         if got == wanted or (line[calls.S_HUNG] and got):
             self._queue(connection)
-        return got > 0 and self._receiver.offer(connection, got)
+        return got > 0 and self._receiver.offer(connection, got, got == wanted)
 
     def _queue(self, connection: Connection) -> None:
         """Queue a connection that may have input."""
@@ -314,13 +314,17 @@ class TcpSource(Source):
 
     def _decode_round(self, own: list[int], monotonic_us: int, wall_us: int) -> None:
         regions, receiver = self._receiver.regions(), self._receiver
+        if not len(regions):
+            return
+        in_own = np.zeros(len(regions), np.bool_)
+        in_own[own] = True
         for feed in self._feeds.values():
             mine = (regions[:, calls.G_FEED] == feed.index).nonzero()[0]
             if not mine.size:
                 continue
             outcomes = feed.decode(
-                regions[mine], np.flatnonzero(np.isin(mine, own)).tolist() if own else [],
-                monotonic_us, wall_us, receiver.view, receiver.base,
+                regions[mine], in_own[mine].nonzero()[0].tolist(), monotonic_us, wall_us,
+                receiver.view, receiver.base,
             )  # fmt: skip
             for outcome in outcomes:
                 self._settle(feed, outcome, monotonic_us)

@@ -1,0 +1,51 @@
+"""Memory of a link's pages, reused from beat to beat.
+
+A page's bytes are valid until the second `turn` after they were taken.  One commit is in flight at
+most: when a beat begins, the pages of the beat before the last one are in the log, or in the
+memory that the sending process reads (`edged.store.loose_pages`).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+BLOCK_BYTES_MIN = 1 << 20
+KEPT_BYTES_MAX = 32 << 20
+"""A beat's blocks beyond this are given back."""
+
+Bytes = npt.NDArray[np.uint8]
+
+
+class PageMemory:
+    """Blocks for this beat's pages, and for those of the beat before."""
+
+    def __init__(self) -> None:
+        self._blocks: list[Bytes] = []
+        self._before: list[Bytes] = []
+        self._block = self._used = 0
+
+    def turn(self) -> None:
+        """Begin a beat."""
+        kept, size = self._before, 0
+        for i, block in enumerate(kept):
+            size += block.size
+            if i and size > KEPT_BYTES_MAX:
+                del kept[i:]
+                break
+        self._blocks, self._before = kept, self._blocks
+        self._block = self._used = 0
+
+    def room(self, size: int) -> Bytes:
+        """Memory for `size` bytes; `take` says how many of them are used."""
+        while self._block < len(self._blocks):
+            block = self._blocks[self._block]
+            if block.size - self._used >= size:
+                return block[self._used : self._used + size]
+            self._block, self._used = self._block + 1, 0
+        self._blocks.append(np.empty(max(BLOCK_BYTES_MIN, size + size // 4), np.uint8))
+        return self._blocks[-1][:size]
+
+    def take(self, size: int) -> None:
+        """Keep the first `size` bytes of the last `room`."""
+        self._used += size + 7 & ~7
