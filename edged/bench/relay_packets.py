@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from edged.client.messages import DIGITS
+from kernels.cpu.mem import copy_bytes
 
 BASE_BYTES = 50
 PAYLOAD_BYTES_MIN = BASE_BYTES + 5
@@ -109,7 +110,7 @@ def fill_packets(
     size = template.size
     for m in range(count):
         start = m * size
-        out[start : start + size] = template
+        copy_bytes(out.ctypes.data + start, template.ctypes.data, size)
         number = message + m
         for d in range(DIGITS):
             out[start + at[0] + DIGITS - 1 - d] = 48 + number % 10

@@ -82,10 +82,10 @@ class Decoder:
         messages = messages.reshape(most, len(ipc.MESSAGE))
         sizes = self._scratch.get("sizes", most * self._width, np.int64)
         sizes = sizes.reshape(most, self._width)
-        if not self._variable:
-            sizes[:] = 0
         count = ipc.scan(regions, self._layouts, self._limits, messages, sizes)
         messages, sizes = messages[:count], sizes[:count]
+        if not self._variable:
+            sizes[:] = 0
         if count:
             self._stage(regions, messages, sizes, wall_us)
         slow: Int64s = messages[messages[:, ipc.MESSAGE.state] == ipc.SLOW]

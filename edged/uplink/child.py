@@ -267,15 +267,15 @@ def run(fd: int, notice: int | None = None) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C is handled by the daemon
     channel = socket.socket(fileno=fd)
     child: Child | None = None
-    rest = b""
+    rest, memory = b"", bytearray(READ_BYTES)
     while True:
         try:
-            data = channel.recv(READ_BYTES)
+            size = channel.recv_into(memory)
         except ConnectionError:
-            data = b""
-        if not data:
+            size = 0
+        if not size:
             os._exit(0)
-        *lines, rest = (rest + data).split(b"\n")
+        *lines, rest = (rest + memory[:size]).split(b"\n")
         for line in lines:
             message = json.loads(line)
             if child is None:

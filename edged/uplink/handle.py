@@ -97,7 +97,7 @@ class Uplink:
         self._process: subprocess.Popen[bytes] | None = None
         self._channel: socket.socket | None = None
         self._out = Outbox()
-        self._rest = b""
+        self._rest, self._received = b"", bytearray(READ_BYTES)
         self._alive = False
         self._starts = 0
         self._started_s = 0.0
@@ -429,14 +429,14 @@ class Uplink:
         data = bytearray(self._rest)
         while self._channel is not None:
             try:
-                part = self._channel.recv(READ_BYTES)
+                size = self._channel.recv_into(self._received)
             except BlockingIOError:
                 break
             except ConnectionError:
-                part = b""
-            if not part:
+                size = 0
+            if not size:
                 self._alive = False
                 break
-            data += part
+            data += self._received[:size]
         *lines, self._rest = bytes(data).split(b"\n")
         return lines
