@@ -2,9 +2,9 @@
 
 Most connections receive into one arena, each after the kept beginning of its message; the kernels
 parse the arena and keep unconsumed bytes.  One call serves all of them (`_tcp_calls.receive`).  A
-connection within a long message is received individually, into its own buffer, so that long messages
-are copied only once, into staging: up to the end of that message, or, where its sender is fast, up
-to a run of bytes with many messages in it.  TLS connections are received individually too.
+connection within a long message is received individually, into its own buffer, so that long
+messages are copied only once, into staging: up to the end of that message, or, where its sender is
+fast, a run of bytes with many messages in it.  TLS connections are received individually too.
 """
 
 from __future__ import annotations

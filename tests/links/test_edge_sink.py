@@ -14,7 +14,7 @@ from edged.data.flow import WATERMARK_MAX_US, BeatContext, Flow, Link
 from edged.data.schema import INT32, STRING, Field, Schema
 from edged.errors import JobError
 from edged.links.in_flight import InFlight
-from edged.pages.sealed import PageKey
+from edged.pages.sealed import PageKey, SealedPage
 from edged.sinks.base import Flush, SinkContext
 from edged.sinks.edge import EdgePlan
 from tests.beat.support import plain
@@ -42,7 +42,8 @@ def run(sink, counts, first_row=0, number=1, flushes=()):
     for i, count in enumerate(counts):
         beat = BeatContext(number + i, 1_700_000_000_000_000 + 1000 * (number + i), shapes.ONE)
         sink.write(beat, Flow(batch(at, count), at + count))
-        pages += sink.seal(beat, Flush.ALL if i in flushes else Flush.NO)
+        sealed = sink.seal(beat, Flush.ALL if i in flushes else Flush.NO)
+        pages += [SealedPage(page.key, bytes(page.data)) for page in sealed]
         at += count
     return pages
 
@@ -118,6 +119,19 @@ def test_linger_counts_from_the_first_row_and_a_full_message_does_not_wait():
     pages = run(sink, [100], 10, 9)
     assert sum(header(p.data).rows for p in pages) + sink.open_rows() == 100
     assert sink.open_rows() < 60
+
+
+def test_pages_are_valid_until_the_beat_after_the_next_and_their_memory_is_reused():
+    sink, places, before = running(instances=1, buffer="1KiB", compress="never"), [], []
+    for number in range(8):
+        beat = BeatContext(number, 0, shapes.ONE)
+        sink.write(beat, Flow(batch(100 * number, 100), number))
+        sealed = [page.data for page in sink.seal(beat, Flush.ALL)]
+        for view, copy in before:
+            assert bytes(view) == copy, "a page was overwritten while its commit is in flight"
+        before = [(view, bytes(view)) for view in sealed]
+        places.append(np.frombuffer(sealed[0], np.uint8).ctypes.data)
+    assert len(set(places)) == 2
 
 
 def test_with_no_buffer_each_row_is_a_message():
