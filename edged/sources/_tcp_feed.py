@@ -305,17 +305,18 @@ class StreamFeed:
     def decode(
         self,
         received: Int64s,
-        own: list[int],
         monotonic_us: int,
         wall_us: int,
         arena: memoryview,
         base: int,
     ) -> list[ConnectionOutcome]:
-        """Stage a round's regions (rows of `_tcp_calls`).  Those in `own` are in connections' own
-        buffers; `arena` is the memory at address `base`."""
+        """Stage a round's regions (rows of `_tcp_calls`).  `arena` is the memory at address `base`;
+        regions elsewhere are in connections' own buffers."""
         slots, fds = received[:, calls.G_SLOT].copy(), received[:, calls.G_FD].copy()
         regions = self._table[slots]
-        regions[:, ipc.REGION.address] = received[:, calls.G_START]
+        places: Int64s = received[:, calls.G_START]
+        own = ((places < base) | (places >= base + len(arena))).nonzero()[0].tolist()
+        regions[:, ipc.REGION.address] = places
         regions[:, ipc.REGION.length] = received[:, calls.G_LENGTH]
         refused, staged = self.staging.refused_ahead, self.staging.unlogged_chunks
         slow, texts = self._run(regions, slots, wall_us)

@@ -117,12 +117,11 @@ class Receiver:
             return -1, len(target)
         return got or -1, len(target)
 
-    def offer(self, connection: Connection, got: int, filled: bool) -> bool:
-        """Make the received bytes, with what was kept before them, a region of this round; returns
-        whether it is in the connection's own buffer.  `filled`: there were as many as requested."""
+    def offer(self, connection: Connection, got: int, filled: bool) -> None:
+        """Make the received bytes, with what was kept before them, a region of this round.
+        `filled`: there were as many as requested."""
         assert connection.feed >= 0
-        own = connection.own is not None
-        if own:
+        if connection.own is not None:
             if filled:
                 connection.run = min(READ_BYTES_MAX, max(RUN_BYTES_MIN, 2 * connection.run))
             connection.filled += got
@@ -139,7 +138,6 @@ class Receiver:
         self.budgets[feed] -= size
         self._regions[self._count] = feed, connection.slot, connection.fd, start, size
         self._count += 1
-        return own
 
     def _target(self, connection: Connection) -> memoryview:
         """The memory to receive into; in the arena, the kept bytes are copied in front of it."""

@@ -142,13 +142,14 @@ class TcpSource(Source):
             if feed.waiting and feed.staging.room():
                 self._ready.put_first(feed.waiting.take())  # connections that waited come first
         self._received, self._pressure = 0, 0.0
-        share = INGEST_BYTES_MAX // max(1, len(self._connections))
+        most = min(INGEST_BYTES_MAX, self._memory.bytes_max // 2)
+        share = most // max(1, len(self._connections))
         self._receiver.share = max(READ_BYTES_MIN, min(READ_BYTES_MAX, share))
         while self._ready and self._received < INGEST_BYTES_MAX:
             for feed in self._feeds.values():
                 self._receiver.budgets[feed.index] = feed.wire_room()
-            own = self._receive_round()
-            self._decode_round(own, monotonic_us, wall_us)
+            self._receive_round()
+            self._decode_round(monotonic_us, wall_us)
             if self._memory.spent():
                 self._free_memory()
         unread = self._ready.view()
@@ -244,9 +245,8 @@ class TcpSource(Source):
                     self._queue(self._connections[fd])
             more = len(writable) > calls.EVENTS_MAX
 
-    def _receive_round(self) -> list[int]:
-        """Receive once from each connection with input, up to arena and budgets; returns the
-        regions that are in connections' own buffers.
+    def _receive_round(self) -> None:
+        """Receive once from each connection with input, up to arena and budgets.
 
         Connections without a turn come first in the next round, so that all progress evenly.
         """
@@ -261,16 +261,15 @@ class TcpSource(Source):
         for fd in received.lost.tolist():
             self._lost(self._connections[fd])
         self._ready.set(received.again, len(self._lines))
-        own, unserved = [], []
+        unserved = []
         for fd in received.single.tolist():
             connection = self._connections[fd]
             if self._receiver.full(connection):
                 unserved.append(fd)
-            elif self._receive(connection):
-                own.append(len(self._receiver.regions()) - 1)
+            else:
+                self._receive(connection)
         if unserved or received.later.size:
             self._ready.put_first(np.array([*received.later.tolist(), *unserved], np.int64))
-        return own
 
     def _without_ahead(self, fds: Int64s) -> Int64s:
         """These connections without those whose rows no beat could take; these are set aside."""
@@ -287,14 +286,14 @@ class TcpSource(Source):
                 fds, index = fds[stays], index[stays]
         return fds
 
-    def _receive(self, connection: Connection) -> bool:
-        """Receive from one connection; whether this made a region in its own buffer."""
+    def _receive(self, connection: Connection) -> None:
+        """Receive from one connection."""
         line = self._lines.table[connection.fd]
         line[calls.S_QUEUED] = 0
         got, wanted = self._receiver.receive(connection)
         if got < 0:
             self._lost(connection)
-            return False
+            return
         self._counts["bytes"] += got
         self._received += got
         line[calls.S_BURST] += got
@@ -303,7 +302,8 @@ class TcpSource(Source):
             line[calls.S_BURST] = 0
         if got == wanted or (line[calls.S_HUNG] and got):
             self._queue(connection)
-        return got > 0 and self._receiver.offer(connection, got, got == wanted)
+        if got:
+            self._receiver.offer(connection, got, got == wanted)
 
     def _queue(self, connection: Connection) -> None:
         """Queue a connection that may have input."""
@@ -312,21 +312,16 @@ class TcpSource(Source):
             line[calls.S_QUEUED] = 1
             self._ready.push(connection.fd)
 
-    def _decode_round(self, own: list[int], monotonic_us: int, wall_us: int) -> None:
+    def _decode_round(self, monotonic_us: int, wall_us: int) -> None:
         regions, receiver = self._receiver.regions(), self._receiver
         if not len(regions):
             return
-        in_own = np.zeros(len(regions), np.bool_)
-        in_own[own] = True
         for feed in self._feeds.values():
             mine = (regions[:, calls.G_FEED] == feed.index).nonzero()[0]
             if not mine.size:
                 continue
-            outcomes = feed.decode(
-                regions[mine], in_own[mine].nonzero()[0].tolist(), monotonic_us, wall_us,
-                receiver.view, receiver.base,
-            )  # fmt: skip
-            for outcome in outcomes:
+            view, base = receiver.view, receiver.base
+            for outcome in feed.decode(regions[mine], monotonic_us, wall_us, view, base):
                 self._settle(feed, outcome, monotonic_us)
 
     def _settle(self, feed: StreamFeed, outcome: Any, monotonic_us: int) -> None:
