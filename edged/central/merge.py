@@ -1,7 +1,9 @@
 """Merging of partial rows: for every merge function one Spark SQL expression over a key's rows.
 
 `sum`, `min` and `max` are Spark's.  `last_by = "t"` is the value at the largest t, ties broken by
-the larger value, so that the order of rows does not matter.  `moments` (n, mean, m2) follows Chan,
+the larger value, so that the order of rows does not matter; rows without t do not count.
+`quantiles` and `distinct` merge sketches (`edged.data.sketches`), `comoments` the moments of pairs
+(`edged.central.pair_moments`).  `moments` (n, mean, m2) follows Chan,
 Golub and LeVeque (1979): for two groups with means a and b, and d = b - a,
 
     n = n_a + n_b        mean = a + d * n_b / n        m2 = m2_a + m2_b + d² * n_a * n_b / n
@@ -20,7 +22,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from edged.central.spec import Merge, TableSpec
+from edged.central import pair_moments
+from edged.central.spec import SKETCHES, Merge, TableSpec
 from edged.data.schema import WEIGHT_COLUMN
 from edged.errors import JobError
 
@@ -160,20 +163,26 @@ def _aggregate(merge: Merge, table: TableSpec) -> str:
         n, mean, m2 = (_quoted(c) for c in merge.columns)
         moments = _RETRACTABLE_MOMENTS if table.weight else _MOMENTS
         return moments.format(n=n, mean=mean, m2=m2)
+    if merge.function == "comoments":
+        return pair_moments.aggregate([_quoted(c) for c in merge.columns], bool(table.weight))
+    if merge.function in SKETCHES:
+        return f"edged_merged_{merge.function}(collect_list({column}))"
     if merge.function in ("last_by", "first_by"):
         function = "max" if merge.function == "last_by" else "min"
-        return f"{function}(named_struct('by', {_quoted(merge.by)}, 'value', {column}))"
+        by = _quoted(merge.by)
+        row = f"named_struct('by', {by}, 'value', {column})"
+        return f"{function}(if({by} is null, null, {row}))"
     return f"{merge.function}({column})"
 
 
 def _parts(merge: Merge, name: str, raw: bool) -> list[str]:
     """The final columns of a merge, from the aggregate called `name`; `raw` keeps moments of a
     count of 0."""
-    if merge.function == "moments":
+    if merge.function in ("moments", "comoments"):
+        fields = pair_moments.FIELDS if merge.function == "comoments" else ("n", "mean", "m2")
         if raw:
-            return [f"{name}.{part}" for part in ("n", "mean", "m2")]
-        empty = f"{name}.n = 0"
-        return [f"{name}.n", *(f"if({empty}, null, {name}.{part})" for part in ("mean", "m2"))]
+            return [f"{name}.{part}" for part in fields]
+        return [f"{name}.n", *(f"if({name}.n = 0, null, {name}.{part})" for part in fields[1:])]
     return [f"{name}.value"] if merge.by else [name]
 
 

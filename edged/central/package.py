@@ -35,6 +35,7 @@ MODULES = (
     "central/time_range.py",
     "data/__init__.py",
     "data/schema.py",
+    "data/sketches.py",
     "documents/__init__.py",
     "documents/checked_json.py",
     "documents/units.py",
@@ -43,7 +44,8 @@ MODULES = (
     "pages/header.py",
     "pages/read.py",
 )
-"""Files under `edged/` that `edged.central.datasource` imports, directly or indirectly."""
+"""Files under `edged/` that `edged.central.datasource` imports, directly or indirectly, and the
+functions on sketches."""
 
 
 def zip_edged(path: str | Path) -> Path:

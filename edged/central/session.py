@@ -76,7 +76,20 @@ def open_session(
         place = Path(tempfile.mkdtemp(prefix="edged-")) / "edged.zip"
         spark.sparkContext.addPyFile(str(zip_edged(place)))
     register_source(spark)
+    register_functions(spark)
     return spark
+
+
+def register_functions(spark: SparkSession) -> None:
+    """Register the functions on sketches (`edged.data.sketches`) for SQL."""
+    from pyspark.sql.types import BinaryType, DoubleType, LongType
+
+    from edged.data import sketches
+
+    spark.udf.register("edged_merged_quantiles", sketches.merged_quantiles, BinaryType())
+    spark.udf.register("edged_quantile", sketches.quantile, DoubleType())
+    spark.udf.register("edged_merged_distinct", sketches.merged_distinct, BinaryType())
+    spark.udf.register("edged_distinct", sketches.distinct, LongType())
 
 
 def register_source(spark: SparkSession, name: str = "edged") -> str:

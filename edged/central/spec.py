@@ -18,6 +18,8 @@ TOML or JSON, one shape:
     n = "sum"                        # sum | count (adds counts) | min | max
     p_min = "min"
     power = { moments = ["p_n", "p_mean", "p_m2"] }     # count, mean, sum of squared deviations
+    trend = { comoments = ["t_count", "t_mean_x", "t_mean_y", "t_m2_x", "t_m2_y", "t_m2_xy"] }
+    p99_sketch = "quantiles"         # a sketch of `quantile`; "distinct": one of `approx_distinct`
     state = { last_by = "time" }     # the value at the largest `time`; or first_by, the smallest
 
 `sql` is Spark SQL and runs over each micro-batch of the stream alone: it makes *partial* rows.  In
@@ -26,8 +28,8 @@ named in `merge`.  In append mode `sql` runs as one streaming query and its rows
 `watermark = { column = "time", delay = "1h" }` is required if `sql` aggregates.
 
 With `weight` a key whose weight is 0 is not in the table: its rows were taken back.  All merge
-functions must be `sum`, `count` or `moments` then, since others cannot take a row back.  In changes
-mode a table is merged in the same way, and what is published are its changes, batch by batch.
+functions must be `sum`, `count`, `moments` or `comoments` then, since others cannot take a row
+back.  In changes mode a table is merged in the same way, and what is published are its changes, batch by batch.
 
 Every fault is a `JobError` with its dotted path.
 
@@ -60,18 +62,25 @@ FORMATS = ("parquet", "json", "csv")
 """File formats of published tables; merged state is always Parquet."""
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 _STREAM = re.compile(r"([a-z][a-z0-9_-]{0,62}|edged\.telemetry)(@[0-9]{1,9})?")
-_SIMPLE = ("sum", "count", "min", "max")
+SKETCHES = ("quantiles", "distinct")
+"""Merge functions of sketches."""
+_SIMPLE = ("sum", "count", "min", "max", *SKETCHES)
+_MOMENTS = {
+    "moments": (3, "the columns of count, mean and sum of squared deviations"),
+    "comoments": (6, "the columns of count, mean_x, mean_y, m2_x, m2_y and m2_xy"),
+}
+"""Number of the columns, and what they are."""
 _ORDERED = ("last_by", "first_by")
 
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """How one column (or the three of `moments`) of two rows with one key becomes one."""
+    """How one column (or those of `moments`) of two rows with one key becomes one."""
 
     function: str
-    """sum | min | max | moments | last_by | first_by."""
+    """sum | min | max | quantiles | distinct | moments | comoments | last_by | first_by."""
     columns: tuple[str, ...]
-    """Its input and output columns: one, or (count, mean, m2) of `moments`."""
+    """Its input and output columns: one, or (count, mean, m2) of `moments`, six of `comoments`."""
     by: str = ""
     """The ordering column of `last_by` and `first_by`."""
 
@@ -167,11 +176,11 @@ def _check_weight(path: str, weight: str, merges: tuple[Merge, ...]) -> None:
     if not any(m.columns == (weight,) and m.function == "sum" for m in merges):
         raise JobError(f"{path}.weight", f"{weight} is not merged", f'add {weight} = "sum"')
     for merge in merges:
-        if merge.function not in ("sum", "moments"):
+        if merge.function not in ("sum", *_MOMENTS):
             raise JobError(
                 f"{path}.merge.{merge.columns[0]}",
                 f"{merge.function} cannot take a row back, and the table has a weight",
-                "sum, count and moments can",
+                "sum, count, moments and comoments can",
             )
 
 
@@ -195,16 +204,16 @@ def _parse_merge(path: str, label: str, how: Any) -> Merge:
         return Merge("sum" if how == "count" else how, (label,))
     if isinstance(how, Mapping) and len(how) == 1:
         function = next(iter(how))
-        if function == "moments":
-            columns = names(f"{path}.{label}", how, function)
-            if len(columns) == 3:
-                return Merge("moments", columns)
-            advice = "the columns of count, mean and sum of squared deviations"
-            raise JobError(f"{path}.{label}.moments", "needs three columns", advice)
+        if function in _MOMENTS:
+            columns, (count, advice) = names(f"{path}.{label}", how, function), _MOMENTS[function]
+            if len(columns) == count:
+                return Merge(function, columns)
+            raise JobError(f"{path}.{label}.{function}", f"needs {count} columns", advice)
         if function in _ORDERED:
             return Merge(function, (label,), text(f"{path}.{label}", how, function))
-    advice = 'one of "sum", "count", "min", "max", { moments = ["n", "mean", "m2"] }, '
-    raise JobError(f"{path}.{label}", f"{how!r} is not a merge", advice + '{ last_by = "time" }')
+    simple = ", ".join(f'"{f}"' for f in _SIMPLE)
+    advice = f'one of {simple}, {{ moments = ["n", "mean", "m2"] }}, {{ last_by = "time" }}'
+    raise JobError(f"{path}.{label}", f"{how!r} is not a merge", advice)
 
 
 def _watermark(path: str, body: Mapping[str, Any]) -> tuple[str, int]:

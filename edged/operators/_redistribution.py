@@ -22,13 +22,13 @@ from edged.errors import JobError
 from edged.operators._join_columns import SIDES
 from edged.operators._window_groups import (
     Groups,
-    OutputBuilder,
     from_state,
     merged,
     selected,
     shape_of,
     to_state,
 )
+from edged.operators._window_output import OutputBuilder
 from edged.operators.base import InstanceOf
 from kernels.cpu.window import GROUP
 

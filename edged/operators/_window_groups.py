@@ -1,4 +1,4 @@
-"""State of a window operator: groups in lanes, and the output columns of finished groups.
+"""State of a window operator: groups in lanes.
 
 A `GroupLane` owns the groups of a range of hashes, in the arrays of `kernels.cpu.window`, which
 grow by doubling.  Lanes exist for parallelism only: results and saved state do not depend on their
@@ -10,17 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from edged.data.columns import Batch, Column
 from edged.data.flow import State
-from edged.data.schema import DType, Field, Schema
-from edged.operators import _window_weights as weights
+from edged.data.schema import Schema
+from edged.operators._window_functions import TYPE_CODES, Accumulator, Measure, accumulator
 from kernels.cpu import accumulate as acc
-from kernels.cpu import weighted
 from kernels.cpu import window as kernels
 from kernels.cpu.window import GROUP, SETTINGS, STATE
 
@@ -28,20 +25,6 @@ Ints = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 
 GROUPS_LEAST, STORE_LEAST = 64, 4096
-TYPE_CODES = {
-    "bool": acc.U1, "int8": acc.I1, "int16": acc.I2, "int32": acc.I4, "int64": acc.I8,
-    "uint8": acc.U1, "uint16": acc.U2, "uint32": acc.U4, "uint64": acc.U8, "float32": acc.F4,
-    "float64": acc.F8, "timestamp": acc.I8, "string": acc.VARIABLE, "binary": acc.VARIABLE,
-}  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True)
-class Measure:
-    """One aggregate of a job: its output name, function and column ("" for `count(*)`)."""
-
-    name: str
-    function: str
-    column: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,16 +52,19 @@ def shape_of(
         c = schema.index(name)
         key_rows.append([c, TYPE_CODES[schema.fields[c].dtype.name], at])
         at += 2 if schema.fields[c].dtype.variable else 1
-    known: dict[tuple[int, int, int], int] = {}
+    known: dict[Accumulator, int] = {}
     places, first = [], at
     for m in [*measures, *([Measure("", "count", "")] if weight else [])]:
-        needed = _accumulator(schema, m, weight)
+        needed = accumulator(schema, m, weight)
         if needed not in known:
             known[needed] = at
-            at += weighted.WORDS[needed[0]]
+            at += needed.words()
         places.append(known[needed])
     by = schema.index(weight) if weight else 0
-    agg_rows = [[*key, place, by] for key, place in known.items()]
+    agg_rows = [
+        [a.kind, a.column, a.code, place, by, a.second, a.second_code, a.size]
+        for a, place in known.items()
+    ]
     return Shape(
         schema,
         np.array(key_rows, np.int64).reshape(-1, 3),
@@ -88,27 +74,6 @@ def shape_of(
         first,
         bool(weight),
     )
-
-
-def _accumulator(schema: Schema, m: Measure, weight: str) -> tuple[int, int, int]:
-    """(kind, column, type code) of a measure's accumulator."""
-    if weight:
-        kind = weights.accumulator(schema, m.function, m.column)
-        c = schema.index(m.column) if m.column else 0
-        counts = m.function == "count"
-        return kind, c, 0 if counts else TYPE_CODES[schema.fields[c].dtype.name]
-    if not m.column:
-        return acc.ROWS, 0, 0
-    c = schema.index(m.column)
-    dtype = schema.fields[c].dtype
-    if m.function == "count":
-        return acc.COUNT, c, 0
-    kinds = {
-        "sum": (acc.SUM_INT, acc.SUM_FLOAT), "mean": (acc.SUM_INT, acc.SUM_FLOAT),
-        "min": (acc.MIN_INT, acc.MIN_FLOAT), "max": (acc.MAX_INT, acc.MAX_FLOAT),
-        "variance": (acc.MOMENTS, acc.MOMENTS),
-    }  # fmt: skip
-    return kinds[m.function][dtype.floating], c, TYPE_CODES[dtype.name]
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,103 +220,3 @@ def from_state(shape: Shape, state: State) -> Groups:
     """Groups from saved arrays, copied: a snapshot's arrays may be flat or read-only."""
     rows = np.array(state["groups"], np.int64).reshape(-1, shape.words)
     return Groups(rows, np.array(state["store"], np.uint8))
-
-
-@dataclass(slots=True)
-class OutputBuilder:
-    """Makes the output batch of finished groups; counts sums that int64 cannot hold."""
-
-    shape: Shape
-    measures: tuple[Measure, ...]
-    size_us: int
-    output: Schema
-    nothing: Batch
-    """The output of a beat in which no window ends."""
-    sums_overflowed: int = 0
-
-    def batch(self, groups: Groups) -> Batch:
-        """Key columns, window start and end, then every measure's columns."""
-        rows, columns = groups.rows, []
-        if not len(rows):
-            return self.nothing
-        for k in range(len(self.shape.keys)):
-            field = self.shape.schema.fields[int(self.shape.keys[k, 0])]
-            columns.append(self._key(k, field, groups))
-        start = np.ascontiguousarray(rows[:, GROUP.start])
-        columns += [Column(start), Column(start + self.size_us)]
-        for measure, place in zip(self.measures, self.shape.places, strict=True):
-            if self.shape.weighted and self._exact(measure):
-                columns += self._weighted(measure, rows, place)
-            else:
-                columns += self._measured(measure, np.ascontiguousarray(rows[:, place : place + 3]))
-        return Batch(self.output, len(rows), tuple(columns))
-
-    def _key(self, k: int, field: Field, groups: Groups) -> Column:
-        _, code, w = self.shape.keys[k]
-        rows = groups.rows
-        valid: Bytes | None = None
-        if field.nullable:
-            valid = ((rows[:, GROUP.nulls] >> k & 1) ^ 1).astype(np.uint8)
-        if code != acc.VARIABLE:
-            return Column(_narrowed(rows[:, w], field.dtype), valid)
-        sizes = np.ascontiguousarray(rows[:, w + 1])
-        offsets: Ints = np.empty(len(rows) + 1, np.int64)
-        values: Bytes = np.empty(int(sizes.sum()), np.uint8)
-        kernels.strings(groups.store, np.ascontiguousarray(rows[:, w]), sizes, offsets, values)
-        return Column(values, valid, offsets)
-
-    def _exact(self, measure: Measure) -> bool:
-        """Whether weighted rows have an exact sum of floats; other accumulators look alike."""
-        if measure.function in ("sum", "mean"):
-            return self.shape.schema.field(measure.column).dtype.floating
-        return measure.function == "variance"
-
-    def _weighted(self, measure: Measure, rows: Ints, place: int) -> list[Column]:
-        if measure.function == "variance":
-            return [Column(c) for c in weights.moments(rows, place)]
-        total, there = weights.float_sums(rows, place)
-        if measure.function == "mean":
-            return [Column(rows[:, place].copy()), Column(total)]
-        if not self.output.field(measure.name).nullable:
-            return [Column(total)]
-        return [Column(total, there.astype(np.uint8))]
-
-    def _measured(self, measure: Measure, words: Ints) -> list[Column]:
-        if measure.function == "count":
-            return [Column(words[:, 0].copy())]
-        dtype = self.shape.schema.field(measure.column).dtype
-        if measure.function == "variance":
-            floats = words.view(np.float64)
-            return [Column(c.copy()) for c in (words[:, 0], floats[:, 1], floats[:, 2])]
-        if measure.function in ("min", "max"):
-            return [self._extreme(measure, words, dtype)]
-        if dtype.floating:
-            count, total = words[:, 1].copy(), words.view(np.float64)[:, 0].copy()
-            whole: npt.NDArray[Any] = total
-            fits = np.ones(len(words), np.bool_)
-        else:
-            count, whole = words[:, 2].copy(), words[:, 0].copy()
-            fits = words[:, 1] == whole >> 63
-            total = np.where(fits, whole, words[:, 1] * 2.0**64 + whole.view(np.uint64))
-        if measure.function == "mean":
-            return [Column(count), Column(total)]
-        self.sums_overflowed += int((~fits).sum())
-        if not self.output.field(measure.name).nullable:
-            return [Column(whole)]
-        there = (count != 0) | words[:, :2].any(axis=1)
-        return [Column(whole, (there & fits).astype(np.uint8))]
-
-    def _extreme(self, measure: Measure, words: Ints, dtype: DType) -> Column:
-        if dtype.floating:
-            values = words.view(np.float64)[:, 0].astype(dtype.numpy)
-        else:
-            values = _narrowed(words[:, 0], dtype)
-        if not self.output.field(measure.name).nullable:
-            return Column(values)
-        return Column(values, (words[:, 1] > 0).astype(np.uint8))
-
-
-def _narrowed(words: Ints, dtype: DType) -> npt.NDArray[Any]:
-    """The low bytes of 64-bit words as values of a fixed-width type."""
-    narrow = np.ascontiguousarray(words).astype(f"u{dtype.width}")
-    return narrow.view(dtype.numpy)

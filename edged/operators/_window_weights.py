@@ -19,24 +19,23 @@ from kernels.cpu.exact_sums import EXACT, EXACT_WORDS, SPLIT
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
-FUNCTIONS = ("count", "sum", "mean", "variance")
-"""Aggregates that can take a row back."""
+IRREVOCABLE = ("min", "max", "first", "last", "quantile", "approx_distinct")
+"""Aggregates that cannot take a row back; all others are functions of sums."""
 
 
 def refuse(path: str, function: str) -> None:
     """Raise JobError for an aggregate that cannot take a row back."""
-    if function not in FUNCTIONS:
+    if function in IRREVOCABLE:
         raise JobError(
             path, f"{function} cannot take a row back, and the input has weights",
-            f"{', '.join(FUNCTIONS)} can; or ship the changes and take it at the centre",
+            "sums, counts, variances and regressions can; or ship the changes and take it at the "
+            "centre",
         )  # fmt: skip
 
 
 def accumulator(schema: Schema, function: str, column: str) -> int:
-    """The kind of a measure's accumulator."""
-    if function == "count":
-        return acc.WEIGHTED_COUNT if column else acc.WEIGHTED_ROWS
-    if function == "variance":
+    """The kind of the accumulator of one column; `count` and pairs have their own."""
+    if function not in ("sum", "mean"):
         return acc.WEIGHTED_SQUARES
     floating = schema.field(column).dtype.floating
     return acc.WEIGHTED_FLOAT if floating else acc.WEIGHTED_INT
@@ -52,23 +51,47 @@ def float_sums(rows: Ints, place: int) -> tuple[Floats, npt.NDArray[np.bool_]]:
 def moments(rows: Ints, place: int) -> tuple[Ints, Floats, Floats]:
     """Count, mean and squared deviations; where the count is 0, sum and sum of squares instead."""
     n = np.ascontiguousarray(rows[:, place + EXACT.n])
-    (sums, more), (squares, rest) = (
-        _rounded(rows, place),
-        _rounded(rows, place + EXACT_WORDS),
-    )
+    sums, squares = _rounded(rows, place), _rounded(rows, place + EXACT_WORDS)
+    return n, _mean(n, sums), _deviations(n, sums, sums, squares, squared=True)
+
+
+def pair_moments(rows: Ints, place: int) -> tuple[Ints, Floats, Floats, Floats, Floats, Floats]:
+    """Count, means of x and y, and deviations of x, of y and of both; where the count is 0, the
+    sums of x, y, x², y² and xy instead."""
+    n = np.ascontiguousarray(rows[:, place + EXACT.n])
+    x, y, xx, yy, xy = (_rounded(rows, place + k * EXACT_WORDS) for k in range(acc.PAIR_SUMS))
+    return (
+        n, _mean(n, x), _mean(n, y), _deviations(n, x, x, xx, squared=True),
+        _deviations(n, y, y, yy, squared=True), _deviations(n, x, y, xy, squared=False),
+    )  # fmt: skip
+
+
+def _mean(n: Ints, sums: tuple[Floats, Floats]) -> Floats:
+    with np.errstate(all="ignore"):
+        return np.where(n == 0, sums[0], sums[0] / np.where(n == 0, 1, n))
+
+
+def _deviations(
+    n: Ints,
+    x: tuple[Floats, Floats],
+    y: tuple[Floats, Floats],
+    xy: tuple[Floats, Floats],
+    squared: bool,
+) -> Floats:
+    """Σxy - Σx * Σy / n in twice the precision; Σxy where n is 0."""
+    (sums, more), (others, others_more), (products, rest) = x, y, xy
     with np.errstate(all="ignore"):
         count = np.where(n == 0, 1, n).astype(np.float64)
-        high, low = _product(sums, sums)
-        low += 2.0 * sums * more
+        high, low = _product(sums, others)
+        low += sums * others_more + others * more
         share = high / count
         back, error = _product(share, count)
         share_rest = ((high - back) - error + low) / count
-        deviations = squares - share
-        deviations += (squares - (deviations + share)) + rest - share_rest
-        deviations = np.where(n > 0, np.maximum(deviations, 0.0), deviations)
-        mean = sums / count
-    nothing = n == 0
-    return n, np.where(nothing, sums, mean), np.where(nothing, squares, deviations)
+        deviations = products - share
+        deviations += (products - (deviations + share)) + rest - share_rest
+        if squared:
+            deviations = np.where(n > 0, np.maximum(deviations, 0.0), deviations)
+    return np.where(n == 0, products, deviations)
 
 
 def _rounded(rows: Ints, place: int) -> tuple[Floats, Floats]:

@@ -23,6 +23,10 @@ Output: the keys, `window_start` (its event time), `window_end`, then for each a
     max(c)       a: the column's type           values are
     mean(c)      a_count: int64, a_sum: float64
     variance(c)  a_count: int64, a_mean: float64, a_m2: float64
+    first(c)     a: the column's type, a_time; null where all values are.  By event time; of values
+    last(c)      at one time the least is the first, the greatest the last
+
+and those of `edged.operators._window_functions`: spreads, pairs, quantiles, different values.
 
 Partials of one window and key merge: counts and sums add, minima and maxima compare, means are
 sum(a_sum) / sum(a_count), and variances merge with Chan's formula: for two parts with n, mean, m2
@@ -31,8 +35,8 @@ m2 = m2_1 + m2_2 + d * d * n1 * n2 / n; the sample variance is m2 / (n - 1).  A 
 several partials where rows arrive after it was emitted (a stream with `late = "process"`): each
 such beat emits one.
 
-A row of weight n counts n times, so one of weight -n takes n rows back; `min` and `max` cannot, and
-are refused on a weighted input.  Counts are weights then, and all sums are exact, of floats too
+A row of weight n counts n times, so one of weight -n takes n rows back; aggregates that cannot take
+a row back are refused on a weighted input.  Counts are weights then, and all sums are exact, of floats too
 (`kernels.cpu.exact_sums`), so that they do not depend on the order.  A group in which nothing is
 left is not emitted.  Where a later partial takes back what an earlier one has counted, its counts
 are negative, or 0 with sums that are not; a variance with a_count 0 has Σwx as a_mean and Σwx² as
@@ -48,7 +52,6 @@ Invariants
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -60,34 +63,30 @@ import numpy.typing as npt
 from edged.data.columns import empty_batch
 from edged.data.flow import WATERMARK_MAX_US, WATERMARK_MIN_US, BeatContext, Flow, Link, State
 from edged.data.hashing import hash_columns
-from edged.data.schema import FLOAT64, INT64, TIMESTAMP, DType, Field, Schema
-from edged.data.schema_document import COLUMN
+from edged.data.schema import Schema
 from edged.data.scratch import Scratch
 from edged.data.workers import PARALLEL_ROWS, Workers
 from edged.documents import reader as doc
 from edged.documents.faults import FaultCollector
 from edged.documents.units import show_duration
-from edged.errors import JobError
 from edged.operators import _redistribution
-from edged.operators import _window_weights as weights
+from edged.operators import _window_functions as functions
+from edged.operators._window_functions import Measure
 from edged.operators._window_groups import (
     GroupLane,
-    Measure,
-    OutputBuilder,
     from_state,
     merged,
     shape_of,
     split,
     to_state,
 )
+from edged.operators._window_output import OutputBuilder
 from edged.operators.base import Operator, OperatorPlan, operator
 from kernels.cpu.window import SETTINGS, STATE
 
 HOPS_MAX = 10_000
 """Windows that a row may belong to."""
 KEYS_MAX = 32
-_CALL = re.compile(r"\s*([A-Za-z_]+)\s*\(\s*(\*|[A-Za-z_]\w*)\s*\)\s*")
-_FUNCTIONS = ("count", "sum", "min", "max", "mean", "variance")
 
 
 class WindowOperator(Operator):
@@ -230,13 +229,13 @@ class WindowPlan(OperatorPlan):
             wrong.note(f"{path}.keys", f"{len(by)} keys", f"at most {KEYS_MAX}")
         size, every = wrong.attempt(lambda: _lengths(path, document), (1, 1))
         measures = wrong.attempt(
-            lambda: _measures(
+            lambda: functions.measures(
                 f"{path}.aggregates", doc.table(path, document, "aggregates"), inputs[0]
             ),
             none,
         )
         wrong.settle()
-        output = Link(_output(path, schema, by, measures), "window_start", 0)
+        output = Link(functions.output(path, schema, by, measures), "window_start", 0)
         return cls(id, inputs[0], by, size, every, measures, output)
 
     def build(self, workers: Workers) -> WindowOperator:
@@ -249,7 +248,7 @@ class WindowPlan(OperatorPlan):
         kind = "tumbling" if self.size_us == self.every_us else f"hopping, every {every}"
         by = f" by {', '.join(self.by)}" if self.by else ""
         shape = shape_of(self.input.schema, self.by, self.measures, self.input.weight)
-        calls = ", ".join(f"{m.function}({m.column or '*'})" for m in self.measures)
+        calls = ", ".join(m.call() for m in self.measures)
         exact = [f"rows count by {self.input.weight}; sums are exact"] if self.input.weight else []
         return [
             f"windows of {size}, {kind}{by}: {calls}",
@@ -263,7 +262,7 @@ class WindowPlan(OperatorPlan):
         """The facts that open groups depend on."""
         return [
             self.input.schema.to_json(), self.input.time, list(self.by), self.size_us,
-            self.every_us, [[m.name, m.function, m.column] for m in self.measures],
+            self.every_us, [m.facts() for m in self.measures],
             *([self.input.weight] if self.input.weight else []),
         ]  # fmt: skip
 
@@ -287,76 +286,3 @@ def _lengths(path: str, document: Mapping[str, Any]) -> tuple[int, int]:
         )
     wrong.settle()
     return size, every
-
-
-def _measures(path: str, calls: Mapping[str, Any], link: Link) -> tuple[Measure, ...]:
-    """The aggregates of a document; raises JobError with all that are wrong."""
-    if not calls:
-        raise JobError(path, "is empty", 'name at least one, e.g. n = "count(*)"')
-    wrong, found = FaultCollector(), list[Measure]()
-    for name, call in calls.items():
-        try:
-            measure = _measure(f"{path}.{name}", name, call, link.schema)
-            if link.weight:
-                weights.refuse(f"{path}.{name}", measure.function)
-            found.append(measure)
-        except JobError as fault:
-            wrong.faults.append(fault)
-    wrong.settle()
-    return tuple(found)
-
-
-def _measure(path: str, name: str, call: object, schema: Schema) -> Measure:
-    match = _CALL.fullmatch(call) if isinstance(call, str) else None
-    if match is None:
-        raise JobError(path, f"{call!r} is not an aggregate", "write e.g. mean(power_kw)")
-    if not COLUMN.fullmatch(name):
-        raise JobError(path, f"{name!r} cannot name a column")
-    function, column = match[1].lower(), match[2]
-    if function not in _FUNCTIONS:
-        raise JobError(path, f"unknown aggregate {match[1]}", f"known: {', '.join(_FUNCTIONS)}")
-    if column == "*":
-        if function != "count":
-            raise JobError(path, f"{function}(*) is not defined", f"write {function}(a column)")
-        return Measure(name, function, "")
-    if column not in schema:
-        advice = doc.did_you_mean(column, schema.names)
-        raise JobError(path, f"no column {column!r} in the input", advice)
-    dtype = schema.field(column).dtype
-    takes_time = function in ("count", "min", "max")
-    if (dtype.variable and function != "count") or (dtype is TIMESTAMP and not takes_time):
-        raise JobError(path, f"{function} does not take {dtype.name}", "give it a number")
-    return Measure(name, function, column)
-
-
-def _output(path: str, schema: Schema, by: Sequence[str], measures: Sequence[Measure]) -> Schema:
-    """The aggregates of a document.  Raises JobError at the first wrong one."""
-    fields = [schema.field(name) for name in by]
-    fields += [Field("window_start", TIMESTAMP), Field("window_end", TIMESTAMP)]
-    seen = {f.name for f in fields}
-    if len(seen) < len(fields):
-        raise JobError(f"{path}.keys", "window_start and window_end are the window's own columns")
-    for m in measures:
-        for field in _fields(schema, m):
-            if field.name in seen:
-                problem = f"there is a column {field.name!r} already"
-                raise JobError(f"{path}.aggregates.{m.name}", problem, "choose another name")
-            seen.add(field.name)
-            fields.append(field)
-    return Schema.of(fields)
-
-
-def _fields(schema: Schema, m: Measure) -> list[Field]:
-    """The output columns of a measure."""
-    if m.function == "count":
-        return [Field(m.name, INT64)]
-    if m.function == "mean":
-        return [Field(f"{m.name}_count", INT64), Field(f"{m.name}_sum", FLOAT64)]
-    if m.function == "variance":
-        moments = [Field(f"{m.name}_mean", FLOAT64), Field(f"{m.name}_m2", FLOAT64)]
-        return [Field(f"{m.name}_count", INT64), *moments]
-    field = schema.field(m.column)
-    if m.function == "sum":
-        total: DType = FLOAT64 if field.dtype.floating else INT64
-        return [Field(m.name, total, field.nullable or total is INT64)]
-    return [Field(m.name, field.dtype, field.nullable)]

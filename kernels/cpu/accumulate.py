@@ -23,6 +23,7 @@ from kernels.registry import device
 
 I1, I2, I4, I8, U1, U2, U4, U8, F4, F8, VARIABLE = range(11)
 ROWS, COUNT, SUM_INT, SUM_FLOAT, MIN_INT, MAX_INT, MIN_FLOAT, MAX_FLOAT, MOMENTS = range(9)
+FIRST_INT, LAST_INT, FIRST_FLOAT, LAST_FLOAT, COMOMENTS, QUANTILES, DISTINCT = range(9, 16)
 
 
 class GroupAggregate(NamedTuple):
@@ -33,6 +34,9 @@ class GroupAggregate(NamedTuple):
     code: I64 = field("type code of the column; 0 for ROWS and COUNT")
     word: I64 = field("first word of the accumulator in a group")
     weight: I64 = field("number of the weight column; of `kernels.cpu.weighted` alone")
+    second: I64 = field("number of a second column: the time of FIRST and LAST, y of COMOMENTS")
+    second_code: I64 = field("type code of the second column")
+    size: I64 = field("of QUANTILES the buckets, of DISTINCT the binary logarithm of registers")
 
 
 class IntegerSum(NamedTuple):
@@ -65,13 +69,17 @@ class WelfordMoments(NamedTuple):
     m2: F64 = field("sum of their squared deviations from the mean")
 
 
+class TimedValue(NamedTuple):
+    """FIRST and LAST; of the kinds of floats `value` is a float64."""
+
+    value: I64 = field("value at the least or greatest time")
+    n: I64 = field("values")
+    time: I64 = field("its time (us)")
+
+
 AGGREGATE = words(GroupAggregate)
 INTEGER_SUM, FLOAT_SUM = words(IntegerSum), words(FloatSum)
-EXTREME, WELFORD = words(Extreme), words(WelfordMoments)
-WORDS = (
-    1, 1, len(INTEGER_SUM), len(FLOAT_SUM), *[len(EXTREME)] * 4, len(WELFORD),
-)  # fmt: skip
-"""Words of each kind."""
+EXTREME, WELFORD, TIMED = words(Extreme), words(WelfordMoments), words(TimedValue)
 SIGN = np.int64(-(2**63))
 
 
@@ -235,6 +243,72 @@ def add_moments(
 
 
 @device
+def add_timed_integers(
+    kind: int, sign: int, values: int, width: int, times: int, rows: Any, to: Any, ok: Any, n: int,
+    groups: Any, w: int,
+) -> None:  # fmt: skip
+    """FIRST_INT (sign 1) and LAST_INT (sign -1)."""
+    flip = SIGN if kind == U8 else np.int64(0)
+    for j in range(n):
+        if ok[j]:
+            g, row = to[j], rows[j]
+            time, value = mem.load_i64(times + 8 * row), load_int(kind, values + width * row)
+            old = groups[g, w + TIMED.time]
+            a, b = value ^ flip, groups[g, w + TIMED.value] ^ flip
+            if (
+                groups[g, w + TIMED.n] == 0
+                or (time < old if sign > 0 else old < time)
+                or (time == old and (a < b if sign > 0 else b < a))
+            ):
+                groups[g, w + TIMED.value], groups[g, w + TIMED.time] = value, time
+            groups[g, w + TIMED.n] += 1
+
+
+@device
+def add_timed_floats(
+    kind: int, sign: int, values: int, width: int, times: int, rows: Any, to: Any, ok: Any, n: int,
+    groups: Any, floats: Any, w: int,
+) -> None:  # fmt: skip
+    """FIRST_FLOAT (sign 1) and LAST_FLOAT (sign -1), NaN the greatest."""
+    for j in range(n):
+        if ok[j]:
+            g, row = to[j], rows[j]
+            time, new = mem.load_i64(times + 8 * row), load_float(kind, values + width * row)
+            old, kept = groups[g, w + TIMED.time], floats[g, w + TIMED.value]
+            a, b = (new, kept) if sign > 0 else (kept, new)
+            if (
+                groups[g, w + TIMED.n] == 0
+                or (time < old if sign > 0 else old < time)
+                or (time == old and (a < b or (b != b and a == a)))
+            ):
+                floats[g, w + TIMED.value], groups[g, w + TIMED.time] = new, time
+            groups[g, w + TIMED.n] += 1
+
+
+@device
+def add_timed(
+    columns: Any, aggs: Any, a: int, rows: Any, to: Any, ok: Any, n: int, groups: Any, floats: Any
+) -> None:
+    """Add a block's pairs to a FIRST or LAST; `ok` says which values are not null."""
+    kind, c, code = aggs[a, AGGREGATE.kind], aggs[a, AGGREGATE.column], aggs[a, AGGREGATE.code]
+    width, values, w = columns[c, COLUMN.width], columns[c, COLUMN.values], aggs[a, AGGREGATE.word]
+    times = columns[aggs[a, AGGREGATE.second], COLUMN.values]
+    sign = 1 if kind in (FIRST_INT, FIRST_FLOAT) else -1
+    if kind in (FIRST_INT, LAST_INT):
+        add_timed_integers(code, sign, values, width, times, rows, to, ok, n, groups, w)
+    else:
+        add_timed_floats(code, sign, values, width, times, rows, to, ok, n, groups, floats, w)
+
+
+@device
+def mark_present(columns: Any, c: int, rows: Any, n: int, ok: Any) -> None:
+    """Fill `ok`: whether the column's value of each of `rows` is not null."""
+    valid = columns[c, COLUMN.valid]
+    for j in range(n):
+        ok[j] = 1 if valid == 0 else mem.load_u8(valid + rows[j])
+
+
+@device
 def update(
     columns: Any, aggs: Any, a: int, rows: Any, to: Any, ok: Any, n: int, groups: Any, floats: Any
 ) -> None:
@@ -245,13 +319,8 @@ def update(
         for j in range(n):
             groups[to[j], w] += 1
         return
-    width, values, valid = (
-        columns[c, COLUMN.width],
-        columns[c, COLUMN.values],
-        columns[c, COLUMN.valid],
-    )
-    for j in range(n):
-        ok[j] = 1 if valid == 0 else mem.load_u8(valid + rows[j])
+    width, values = columns[c, COLUMN.width], columns[c, COLUMN.values]
+    mark_present(columns, c, rows, n, ok)
     if kind == COUNT:
         for j in range(n):
             groups[to[j], w] += ok[j]
@@ -265,5 +334,7 @@ def update(
     elif kind in (MIN_FLOAT, MAX_FLOAT):
         sign = 1 if kind == MIN_FLOAT else -1
         extreme_floats(code, sign, values, width, rows, to, ok, n, groups, floats, w)
+    elif kind in (FIRST_INT, LAST_INT, FIRST_FLOAT, LAST_FLOAT):
+        add_timed(columns, aggs, a, rows, to, ok, n, groups, floats)
     else:
         add_moments(code, values, width, rows, to, ok, n, groups, floats, w)

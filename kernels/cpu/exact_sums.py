@@ -38,7 +38,7 @@ EXACT_WORDS = EXACT.limbs + LIMBS
 SPLIT = 134217729.0
 """2^27 + 1: splits a float64 into two halves of 26 bits (Veltkamp)."""
 SQUARE_MAX, SQUARE_MIN = 1e150, 1e-140
-"""Between them a square is a float64 and an error that is one, too."""
+"""A product of two values between them is a float64 and an error that is one, too."""
 
 
 @intrinsic
@@ -116,15 +116,16 @@ def add_exact(sums: Any, g: int, w: int, value: float, weight: Any) -> None:
 
 
 @device
-def add_square(sums: Any, g: int, w: int, value: float, weight: Any) -> None:
-    """Add the square of `value`, as a float64 and its error (Dekker), `weight` times."""
-    square = value * value
-    add_exact(sums, g, w, square, weight)
-    if SQUARE_MIN < abs(value) < SQUARE_MAX:
-        c = SPLIT * value
-        high = c - (c - value)
-        low = value - high
-        add_exact(sums, g, w, ((high * high - square) + 2.0 * high * low) + low * low, weight)
+def add_product(sums: Any, g: int, w: int, x: float, y: float, weight: Any) -> None:
+    """Add `x` times `y`, as a float64 and its error (Dekker), `weight` times."""
+    product = x * y
+    add_exact(sums, g, w, product, weight)
+    if SQUARE_MIN < abs(x) < SQUARE_MAX and SQUARE_MIN < abs(y) < SQUARE_MAX:
+        c, d = SPLIT * x, SPLIT * y
+        high_x, high_y = c - (c - x), d - (d - y)
+        low_x, low_y = x - high_x, y - high_y
+        error = ((high_x * high_y - product) + high_x * low_y + low_x * high_y) + low_x * low_y
+        add_exact(sums, g, w, error, weight)
 
 
 @device

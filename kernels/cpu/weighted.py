@@ -8,6 +8,7 @@ All are linear, so the order of rows has no effect, and rows that are taken back
     WEIGHTED_INT      an `IntegerSum`, whose n is a weight
     WEIGHTED_FLOAT    an `ExactSum`
     WEIGHTED_SQUARES  an `ExactSum` of the values and then one of their squares
+    WEIGHTED_PAIRS    of pairs (x, y) without nulls: `ExactSum`s of x, y, x², y² and xy
 """
 
 from __future__ import annotations
@@ -19,24 +20,23 @@ import numpy as np
 from kernels.cpu import mem
 from kernels.cpu.accumulate import (
     AGGREGATE,
+    DISTINCT,
     INTEGER_SUM,
-    MOMENTS,
     U8,
     load_float,
     load_int,
 )
-from kernels.cpu.accumulate import WORDS as UNWEIGHTED
 from kernels.cpu.columns import COLUMN
-from kernels.cpu.exact_sums import EXACT, EXACT_WORDS, add_exact, add_square
+from kernels.cpu.exact_sums import EXACT, EXACT_WORDS, add_exact, add_product
 from kernels.registry import device
 
-WEIGHTED = MOMENTS + 1
+WEIGHTED = DISTINCT + 1
 """The first of the kinds that weights have."""
-WEIGHTED_ROWS, WEIGHTED_COUNT, WEIGHTED_INT, WEIGHTED_FLOAT, WEIGHTED_SQUARES = range(
-    WEIGHTED, WEIGHTED + 5
+WEIGHTED_ROWS, WEIGHTED_COUNT, WEIGHTED_INT, WEIGHTED_FLOAT, WEIGHTED_SQUARES, WEIGHTED_PAIRS = (
+    range(WEIGHTED, WEIGHTED + 6)
 )
-WORDS = (*UNWEIGHTED, 1, 1, len(INTEGER_SUM), EXACT_WORDS, 2 * EXACT_WORDS)
-"""Words of each kind, the unweighted ones included."""
+PAIR_SUMS = 5
+"""Sums of WEIGHTED_PAIRS."""
 
 
 @device
@@ -68,6 +68,34 @@ def add_weighted_integer(kind: int, at: int, weight: Any, groups: Any, g: int, w
 
 
 @device
+def add_weighted_pairs(
+    columns: Any, aggs: Any, a: int, rows: Any, to: Any, n: int, groups: Any
+) -> None:
+    """Add a block's pairs of values to WEIGHTED_PAIRS."""
+    c, d, w = aggs[a, AGGREGATE.column], aggs[a, AGGREGATE.second], aggs[a, AGGREGATE.word]
+    weights = columns[aggs[a, AGGREGATE.weight], COLUMN.values]
+    valid_x, valid_y = columns[c, COLUMN.valid], columns[d, COLUMN.valid]
+    for j in range(n):
+        row, g = rows[j], to[j]
+        if (valid_x != 0 and mem.load_u8(valid_x + row) == 0) or (
+            valid_y != 0 and mem.load_u8(valid_y + row) == 0
+        ):
+            continue
+        weight = np.int64(mem.load_i32(weights + 4 * row))
+        at_x = columns[c, COLUMN.values] + columns[c, COLUMN.width] * row
+        at_y = columns[d, COLUMN.values] + columns[d, COLUMN.width] * row
+        x = load_float(aggs[a, AGGREGATE.code], at_x)
+        y = load_float(aggs[a, AGGREGATE.second_code], at_y)
+        for k in range(PAIR_SUMS):
+            groups[g, w + k * EXACT_WORDS + EXACT.n] += weight
+        add_exact(groups, g, w, x, weight)
+        add_exact(groups, g, w + EXACT_WORDS, y, weight)
+        add_product(groups, g, w + 2 * EXACT_WORDS, x, x, weight)
+        add_product(groups, g, w + 3 * EXACT_WORDS, y, y, weight)
+        add_product(groups, g, w + 4 * EXACT_WORDS, x, y, weight)
+
+
+@device
 def add_weighted(columns: Any, aggs: Any, a: int, rows: Any, to: Any, n: int, groups: Any) -> None:
     """Add a block's pairs to one accumulator of weighted rows."""
     kind, c, at = aggs[a, AGGREGATE.kind], aggs[a, AGGREGATE.column], aggs[a, AGGREGATE.weight]
@@ -76,6 +104,9 @@ def add_weighted(columns: Any, aggs: Any, a: int, rows: Any, to: Any, n: int, gr
     if kind == WEIGHTED_ROWS:
         for j in range(n):
             groups[to[j], w] += np.int64(mem.load_i32(weights + 4 * rows[j]))
+        return
+    if kind == WEIGHTED_PAIRS:
+        add_weighted_pairs(columns, aggs, a, rows, to, n, groups)
         return
     width, values, valid = (
         columns[c, COLUMN.width],
@@ -97,4 +128,4 @@ def add_weighted(columns: Any, aggs: Any, a: int, rows: Any, to: Any, n: int, gr
             add_exact(groups, g, w, value, weight)
             if kind == WEIGHTED_SQUARES:
                 groups[g, w + EXACT_WORDS + EXACT.n] += weight
-                add_square(groups, g, w + EXACT_WORDS, value, weight)
+                add_product(groups, g, w + EXACT_WORDS, value, value, weight)

@@ -23,20 +23,27 @@ import numpy as np
 from kernels.cpu import mem
 from kernels.cpu.accumulate import (
     AGGREGATE,
+    COMOMENTS,
+    DISTINCT,
     F4,
     F8,
     I2,
     I4,
     I8,
+    QUANTILES,
     U2,
     U4,
     U8,
     VARIABLE,
     load_f32,
     load_f64,
+    mark_present,
     update,
 )
 from kernels.cpu.columns import COLUMN
+from kernels.cpu.comoments import add_comoments
+from kernels.cpu.distinct_sketch import add_distinct
+from kernels.cpu.quantile_sketch import add_quantiles
 from kernels.cpu.records import I64, field, words
 from kernels.cpu.weighted import WEIGHTED, add_weighted
 from kernels.registry import device, kernel
@@ -360,8 +367,17 @@ def absorb(
             state, pair_rows, to,
         )  # fmt: skip
         for a in range(aggs.shape[0]):
-            if aggs[a, AGGREGATE.kind] >= WEIGHTED:
+            kind = aggs[a, AGGREGATE.kind]
+            if kind >= WEIGHTED:
                 add_weighted(columns, aggs, a, pair_rows, to, pairs, groups)
+            elif kind == COMOMENTS:
+                add_comoments(columns, aggs, a, pair_rows, to, ok, pairs, groups)
+            elif kind in (QUANTILES, DISTINCT):
+                mark_present(columns, aggs[a, AGGREGATE.column], pair_rows, pairs, ok)
+                if kind == QUANTILES:
+                    add_quantiles(columns, aggs, a, pair_rows, to, ok, pairs, groups)
+                else:
+                    add_distinct(columns, aggs, a, pair_rows, to, ok, pairs, groups)
             else:
                 update(columns, aggs, a, pair_rows, to, ok, pairs, groups, floats)
         if done < count:

@@ -28,7 +28,7 @@ def add_all(sums, values, weights, w):
 @numba.njit("void(int64[:, ::1], float64[::1], int64[::1], int64)")
 def add_squares(sums, values, weights, w):
     for i in range(values.size):
-        exact.add_square(sums, 0, w, values[i], weights[i])
+        exact.add_product(sums, 0, w, values[i], values[i], weights[i])
 
 
 def summed(pairs, add=add_all):

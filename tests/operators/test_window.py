@@ -17,7 +17,8 @@ from edged.data.schema import BINARY, TYPES, Field, Schema
 from edged.data.scratch import Scratch
 from edged.data.workers import Workers
 from edged.errors import JobError
-from edged.operators._window_groups import GroupLane, Measure, shape_of
+from edged.operators._window_functions import Measure
+from edged.operators._window_groups import GroupLane, shape_of
 from edged.operators.base import OPERATORS
 from edged.operators.window import WindowPlan, _settings
 from kernels.cpu import window as kernels

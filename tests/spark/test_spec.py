@@ -68,6 +68,8 @@ FAULTS = [
     ("tables.power.merge.n", lambda d: d["tables"]["power"]["merge"].update(n="average")),
     ("tables.power.merge.p.moments", lambda d: d["tables"]["power"]["merge"].update(
         p={"moments": ["n1", "m1"]})),
+    ("tables.power.merge.p.comoments", lambda d: d["tables"]["power"]["merge"].update(
+        p={"comoments": ["n1", "x", "y"]})),
     ("tables.power.merge.p", lambda d: d["tables"]["power"]["merge"].update(
         p={"moments": ["n", "m1", "m2"]})),
     ("tables.power.merge.state", lambda d: d["tables"]["power"]["merge"].pop("time")),
