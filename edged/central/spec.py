@@ -29,7 +29,8 @@ named in `merge`.  In append mode `sql` runs as one streaming query and its rows
 
 With `weight` a key whose weight is 0 is not in the table: its rows were taken back.  All merge
 functions must be `sum`, `count`, `moments` or `comoments` then, since others cannot take a row
-back.  In changes mode a table is merged in the same way, and what is published are its changes, batch by batch.
+back.  In changes mode a table is merged in the same way, and what is published are its changes,
+batch by batch.
 
 Every fault is a `JobError` with its dotted path.
 
