@@ -38,9 +38,9 @@ such beat emits one.
 A row of weight n counts n times, so one of weight -n takes n rows back; aggregates that cannot take
 a row back are refused on a weighted input.  Counts are weights then, and all sums are exact, of
 floats too (`kernels.cpu.exact_sums`), so that they do not depend on the order.  A group in which
-nothing is left is not emitted.  Where a later partial takes back what an earlier one has counted, its counts
-are negative, or 0 with sums that are not; a variance with a_count 0 has Σwx as a_mean and Σwx² as
-a_m2.
+nothing is left is not emitted.  Where a later partial takes back what an earlier one has counted,
+its counts are negative, or 0 with sums that are not; a variance with a_count 0 has Σwx as a_mean
+and Σwx² as a_m2.
 
 Invariants
 1. Output depends on the rows, their order and the watermarks, not on batches or workers.  Float
