@@ -25,7 +25,6 @@ from edged.operators._window_groups import (
     GROUPS_LEAST,
     STORE_LEAST,
     Groups,
-    OutputBuilder,
     Shape,
     from_state,
     merged,
@@ -34,6 +33,7 @@ from edged.operators._window_groups import (
     split,
     to_state,
 )
+from edged.operators._window_output import OutputBuilder
 from kernels.cpu import key_slots as kernels
 from kernels.cpu.key_slots import SLOT
 from kernels.cpu.window import GROUP, STATE
