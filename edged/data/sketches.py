@@ -50,13 +50,13 @@ _ESTIMATE_BIAS = 0.5 / math.log(2.0)
 
 
 @dataclass(slots=True)
-class _Side:
+class _Buckets:
     """Buckets of one sign: the least one, and the count of each."""
 
     low: int
     counts: Ints
 
-    def halved(self, times: int) -> _Side:
+    def halved(self, times: int) -> _Buckets:
         """The same values at a smaller scale."""
         if not times or not self.counts.size:
             return self
@@ -64,9 +64,9 @@ class _Side:
         low = self.low >> times
         counts = np.zeros(int(places[-1]) - low + 1, np.int64)
         np.add.at(counts, places - low, self.counts)
-        return _Side(low, counts)
+        return _Buckets(low, counts)
 
-    def plus(self, other: _Side) -> _Side:
+    def plus(self, other: _Buckets) -> _Buckets:
         """Both, at one scale."""
         if not self.counts.size or not other.counts.size:
             return self if self.counts.size else other
@@ -75,22 +75,22 @@ class _Side:
         counts = np.zeros(high - low, np.int64)
         for s in (self, other):
             counts[s.low - low : s.low - low + s.counts.size] += s.counts
-        return _Side(low, counts)
+        return _Buckets(low, counts)
 
 
 @dataclass(slots=True)
-class _Quantiles:
+class _Histogram:
     """A quantile sketch."""
 
     most: int
     halvings: int
     odd: Ints
     """Counts of NaN, infinity, minus infinity and 0."""
-    below: _Side
-    above: _Side
+    below: _Buckets
+    above: _Buckets
 
     @classmethod
-    def read(cls, sketch: bytes) -> _Quantiles:
+    def read(cls, sketch: bytes) -> _Histogram:
         """Raises ValueError for bytes that are no sketch."""
         numbers = _numbers(sketch)
         if len(numbers) < 9 or numbers[0] != _VERSION:
@@ -117,7 +117,7 @@ class _Quantiles:
             out.append(n)
         return bytes(out)
 
-    def plus(self, other: _Quantiles) -> _Quantiles:
+    def plus(self, other: _Histogram) -> _Histogram:
         """The sketch of the values of both."""
         if self.most != other.most:
             raise ValueError("quantile sketches of different sizes do not merge")
@@ -127,7 +127,7 @@ class _Quantiles:
         above = self.above.halved(a).plus(other.above.halved(b))
         while below.counts.size + above.counts.size > self.most:
             below, above, halvings = below.halved(1), above.halved(1), halvings + 1
-        return _Quantiles(self.most, halvings, self.odd + other.odd, below, above)
+        return _Histogram(self.most, halvings, self.odd + other.odd, below, above)
 
     def value(self, share: float) -> float:
         """The value of rank ceil(share * n), at least 1."""
@@ -164,15 +164,15 @@ def _numbers(sketch: bytes) -> Ints:
     return np.add.reduceat((raw & 127).astype(np.int64) << 7 * places, begins)
 
 
-def _side(numbers: Ints, at: int) -> tuple[_Side, int]:
+def _side(numbers: Ints, at: int) -> tuple[_Buckets, int]:
     """The buckets at a place of the numbers, and the place behind them."""
     count = int(numbers[at])
     if not count:
-        return _Side(0, np.empty(0, np.int64)), at + 1
+        return _Buckets(0, np.empty(0, np.int64)), at + 1
     if count > numbers.size - at - 2:
         raise ValueError("a quantile sketch ends early")
     low = int(numbers[at + 1])
-    return _Side(low >> 1 ^ -(low & 1), numbers[at + 2 : at + 2 + count]), at + 2 + count
+    return _Buckets(low >> 1 ^ -(low & 1), numbers[at + 2 : at + 2 + count]), at + 2 + count
 
 
 @cache
@@ -201,7 +201,7 @@ def _middle(halvings: int, i: int) -> float:
 def merged_quantiles(sketches: Iterable[bytes | None]) -> bytes | None:
     """The quantile sketch of the values of all.  Raises ValueError for sketches of different sizes,
     and for bytes that are none."""
-    parts = [_Quantiles.read(bytes(s)) for s in sketches if s is not None]
+    parts = [_Histogram.read(bytes(s)) for s in sketches if s is not None]
     if not parts:
         return None
     whole = parts[0]
@@ -215,12 +215,12 @@ def quantile(sketch: bytes | None, share: float) -> float | None:
     ceil(share * n).  Raises ValueError for a share outside of 0 to 1."""
     if not 0.0 <= share <= 1.0:
         raise ValueError(f"{share} is not between 0 and 1")
-    return None if sketch is None else _Quantiles.read(bytes(sketch)).value(float(share))
+    return None if sketch is None else _Histogram.read(bytes(sketch)).value(float(share))
 
 
 def relative_error(sketch: bytes) -> float:
     """How far a quantile of the sketch may be from the value of that rank, relative to it."""
-    growth: float = 2.0 ** (2.0 ** (_Quantiles.read(bytes(sketch)).halvings - SCALE_MOST))
+    growth: float = 2.0 ** (2.0 ** (_Histogram.read(bytes(sketch)).halvings - SCALE_MOST))
     return (growth - 1.0) / (growth + 1.0)
 
 
