@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from edged.beat.batcher import Batcher, BeatCosts
 from edged.beat.beat_plan import BeatPlan
@@ -358,11 +357,10 @@ class Heart:
         plan.oldest_us = self._pending.oldest_us(plan.oldest_us)
         woke, wall = self._clock.monotonic_us(), self._clock.wall_us()
         ingested = self._ingest(woke, wall)
-        tickets = [(source, source.seal()) for source in self.sources]
         facts = self._decide(jobs, ingested, wall, plan)
         raced = RacedBeat.of(jobs, facts, self._exactly_once)
         if raced is None:
-            self._skip_beat(tickets)
+            self._skip_beat()
             return
         self.beat += 1
         self._race(jobs, raced)
@@ -379,7 +377,7 @@ class Heart:
         self.await_commit()
         waited_us = self._clock.monotonic_us() - left_us
         self._before_commit()
-        self._submit(raced, tickets, times)
+        self._submit(raced, times)
         if plan.race:
             for job in jobs:
                 job.place()
@@ -463,20 +461,19 @@ class Heart:
             self._crashes.end(now)
             raise StoreFull(str(problem)) from problem
 
-    def _skip_beat(self, tickets: list[tuple[Source, Any]]) -> None:
+    def _skip_beat(self) -> None:
         """End a beat that found nothing to do: it leaves no record."""
         self._stats.idle_beats += 1
         self._governor.after_race(0, 0)
         self.await_commit()
-        for source, ticket in tickets:
-            source.committed(ticket)
+        for source in self.sources:
+            source.committed(source.seal())
         self._beating = False
 
-    def _submit(
-        self, raced: RacedBeat, tickets: list[tuple[Source, Any]], times: BeatTimes
-    ) -> None:
+    def _submit(self, raced: RacedBeat, times: BeatTimes) -> None:
         self._tables.collect(self._committer.snapshots.adopted)
         self._store.tables_bytes = self._tables.disk_bytes()
+        tickets = [(source, source.seal()) for source in self.sources]
         commit = raced.commit(self.beat, tickets, self._sync, self._registry)
         commit.before = self._tables.loaded(self.beat, raced.facts)
         if commit.record is not None and self._snapshot_schedule.due(raced.logged_bytes()):

@@ -61,7 +61,7 @@ class JobRuntime(PlacedOperators):
         }
         for s in self.streams.values():  # where earlier positions are lost, any batch may be next
             s.staging.producers.names_lost = not plan.promises.logs
-            s.staging.origins = OriginLog() if plan.promises.forwards else None
+            s.staging.origins = None if plan.promises.logs else OriginLog(plan.promises.forwards)
         self.open_page_shares = open_page_shares(plan.promises.memory_bytes, plan.sinks)
         self.couplings = couplings(plan)
         self.table_waits = TableWaits(plan)
@@ -474,8 +474,8 @@ class JobRuntime(PlacedOperators):
         batch, late = s.open(f, self.scratch, live)
         flows[name] = Flow(batch, f.watermark_us, s.populated or s.plan.table is None)
         if (log := s.staging.origins) is not None:
-            origins = log.take(batch.rows, s.staging.producers.ids)
-            flows[name] = replace(flows[name], origins=origins)
+            origins = log.take(f.rows, s.staging.producers.ids)
+            flows[name] = replace(flows[name], origins=origins if log.forwards else None)
         if s.plan.late == "dead_letter":
             flows[f"{name}.late"] = Flow(late, f.watermark_us)
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from edged.data.growing import at_least
 from edged.data.staging import Staging
 from edged.errors import ProtocolError
 from edged.sources import _tcp_calls as calls
@@ -176,7 +177,8 @@ class StreamFeed:
         """Raise ProtocolError where another daemon has taken a link's producer over, or where only
         links can send."""
         producers = self.staging.producers
-        if greeting.session is None and self.staging.origins is not None:
+        log = self.staging.origins
+        if greeting.session is None and log is not None and log.forwards:
             raise ProtocolError(
                 f"stream {greeting.stream} is of a hop that keeps no log (through): it takes links"
                 " of other daemons only, which name an edged.session and an edged.from"
@@ -235,6 +237,8 @@ class StreamFeed:
         order = np.lexsort([producers.seen_us[numbers], producers.ended[numbers] == 0])
         for number in numbers[order[:surplus]].tolist():
             producers.forget(number)
+            if self.staging.origins is not None:
+                self.staging.origins.forget(number)
             for known in (self._committed, self._sealed):
                 if number < known.size:
                     known[number] = 0
@@ -292,11 +296,16 @@ class StreamFeed:
         self.staging.producers.ended[number] = 1
 
     def seal(self) -> Sealed | None:
-        """A ticket for everything staged since the last call; None for nothing."""
-        seq = self.staging.producers.seq
-        self._sealed = at_least(self._sealed, seq.size)
-        changed = (seq != self._sealed[: seq.size]).nonzero()[0]
+        """A ticket for everything staged since the last call; None for nothing.  Without a log it
+        is for what beats have taken since then: what is only staged holds its senders back."""
+        log, seq = self.staging.origins, self.staging.producers.seq
         ends, self._ends = self._ends, []
+        if log is not None and not log.forwards:
+            staged, seq = seq, log.taken(seq.size)
+            self._ends = [number for number in ends if seq[number] < staged[number]]
+            ends = [number for number in ends if number not in self._ends]
+        self._sealed = at_least(self._sealed, seq.size)
+        changed = (seq > self._sealed[: seq.size]).nonzero()[0]
         if changed.size == 0 and not ends:
             return None
         self._sealed[changed] = seq[changed]
@@ -467,12 +476,3 @@ class StreamFeed:
         self._committed = at_least(self._committed, number + 1)
         self._committed[number] = seq - 1
         return True
-
-
-def at_least(array: Int64s, size: int, fill: int = 0) -> Int64s:
-    """`array`, extended with `fill` to `size` elements or more."""
-    if array.size >= size:
-        return array
-    grown = np.full(max(size, 2 * array.size), fill, np.int64)
-    grown[: array.size] = array
-    return grown

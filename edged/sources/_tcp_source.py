@@ -179,7 +179,8 @@ class TcpSource(Source):
         """Send ACKs.  Called on the commit thread."""
         for sealed in ticket:
             self._tell_losses(sealed)
-            if sealed.feed.staging.origins is not None:
+            log = sealed.feed.staging.origins
+            if log is not None and log.forwards:
                 continue  # `forwarded` acknowledges
             for first in range(0, max(1, sealed.numbers.size), SENDS_MAX):
                 part = slice(first, first + SENDS_MAX)

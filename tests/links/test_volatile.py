@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import time
+
 import pytest
 
 from edged.errors import JobError
@@ -78,3 +82,29 @@ def test_loose_pages_reuse_their_memory():
     (ref,) = pages.add([page(200, SEGMENT_BYTES + 1)])
     assert ref.length == SEGMENT_BYTES + 1
     pages.close()
+
+
+def test_a_message_is_acknowledged_once_a_beat_has_taken_it(tmp_path):
+    """The receiver is stopped, so that the link is full: what is staged is not acknowledged."""
+    last = Last(tmp_path / "last")
+    job = hop_job([last.address], buffer="1KiB", high="4KiB", low="1KiB")
+    hop = Hop(tmp_path / "hop", changed(job, **VOLATILE))
+    with last, hop, hop.producer() as producer:
+        send(producer, 0, 100)
+        producer.flush()
+        last.until(lambda _: len(last.values()) >= 100)
+        os.kill(last.process.pid, signal.SIGSTOP)
+        sent = 100
+        while not hop.status()["jobs"]["hop"]["throttled"]:
+            send(producer, sent, 100)
+            sent += 100
+            producer.poll()
+            time.sleep(0.05)
+        time.sleep(0.5)
+        producer.poll()
+        taken = hop.stream("hop", "r")["rows"]
+        assert taken < sent and 100 * producer.acked == taken
+        os.kill(last.process.pid, signal.SIGCONT)
+        producer.flush(60)
+        last.until(lambda _: len(last.values()) >= sent)
+        assert last.values() == list(range(sent))
