@@ -98,27 +98,47 @@ class Child:
 
     def command(self, message: dict[str, Any]) -> None:
         """Execute one line of the daemon."""
-        if "links" in message:
-            self._links.follow(message["links"])
+        offered = [
+            PageLocation(stream, partition, seq, file, offset, length)
+            for file, pages in message.get("offer", ())
+            for stream, partition, seq, offset, length in pages
+        ]
+        lost = message.get("lost", ())
+        self._command_links(message, offered, lost)
         with self._lock:
             for stream, version, text in message.get("schemas", ()):
                 self._sender.register(stream, int(version), text)
-            for file, pages in message.get("offer", ()):
-                for stream, partition, seq, offset, length in pages:
-                    place = PageLocation(stream, partition, seq, file, offset, length)
-                    (self._links if is_link(stream) else self._sender).offer(place)
-            for lost in message.get("lost", ()):
-                (self._links if is_link(lost[0]) else self._sender).lost(*lost)
+            for place in offered:
+                if not is_link(place.stream):
+                    self._sender.offer(place)
+            for pages in lost:
+                if not is_link(pages[0]):
+                    self._sender.lost(*pages)
             if message.get("retry"):
                 self._opened = True
                 self._sender.retry()
-                self._links.retry()
             if "windows" in message:
                 self._windows, self._opened = message["windows"], False
             if "report" in message:
                 self._report(**message["report"])
             if not self._returning:
                 self._wake()
+
+    def _command_links(
+        self, message: dict[str, Any], offered: list[PageLocation], lost: list[Any]
+    ) -> None:
+        """The links' part of a line.  Without the lock: a link may report at once, and lanes take
+        the lock while they report."""
+        if "links" in message:
+            self._links.follow(message["links"])
+        for place in offered:
+            if is_link(place.stream):
+                self._links.offer(place)
+        for pages in lost:
+            if is_link(pages[0]):
+                self._links.lost(*pages)
+        if message.get("retry"):
+            self._links.retry()
 
     def _report(self, seq: int, values: list[Any], bytes_max: int, first: bool) -> None:
         device, epoch = self._config["device"], self._config["epoch"]
