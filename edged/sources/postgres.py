@@ -168,9 +168,12 @@ class PostgresSource(Source):
         """Rows that wait for room, and the position behind them."""
         self._state = wire.ChildState("is starting")
         self._backoff = Backoff(random.random)
+        self._retry_us = 0
+        """No child is started before this monotonic time."""
         self._timer = TimerFd()
         self._watch = select.epoll()
         self._watch.register(self._timer.fileno(), select.EPOLLIN)
+        self._watches_child = False
         self._rows = self._restarts = 0
 
     def place(self, directory: Path, files: Path) -> None:
@@ -195,15 +198,12 @@ class PostgresSource(Source):
 
     def ingest(self, monotonic_us: int, wall_us: int) -> None:
         """Stage what has come, up to the high watermark."""
-        self._timer.disarm()
-        if self._channel is None:
+        if self._channel is None and monotonic_us >= self._retry_us:
             self._start_child()
         self._staging.producers.seen_us[self._producer] = monotonic_us
         while self._stage(wall_us) and self._receive():
             pass
-        if self._channel is not None:
-            events = 0 if self._head is not None else select.EPOLLIN
-            self._watch.modify(self._channel.fileno(), events)
+        self._watch_child(self._channel is not None and self._head is None)
 
     def more(self) -> bool:
         """Whether rows wait for room."""
@@ -249,6 +249,7 @@ class PostgresSource(Source):
                 raise ConfigError(f"password_file of {self.name}: {problem}") from None
 
     def _start_child(self) -> None:
+        self._timer.disarm()
         ours, theirs = socket.socketpair()
         with theirs:
             ours.setblocking(False)
@@ -258,7 +259,7 @@ class PostgresSource(Source):
                 stdin=subprocess.DEVNULL,
             )
         self._channel, self._frames, self._head = ours, wire.Frames(), None
-        self._watch.register(ours.fileno(), select.EPOLLIN)
+        self._watch_child(True)
         ours.send(wire.json_frame(wire.CONFIG, self._config()))
         self.committed(self._position)
 
@@ -277,13 +278,24 @@ class PostgresSource(Source):
 
     def _end_child(self) -> None:
         if self._channel is not None:
-            self._watch.unregister(self._channel.fileno())
+            self._watch_child(False)
             self._channel.close()
             self._channel = None
         if self._child is not None:
             self._child.kill()
             self._child.wait()
             self._child = None
+
+    def _watch_child(self, wanted: bool) -> None:
+        """Wake for bytes of the child, and for its end, which epoll reports of any registered
+        socket: only while there is room for rows."""
+        if wanted != self._watches_child:
+            assert self._channel is not None
+            self._watches_child = wanted
+            if wanted:
+                self._watch.register(self._channel.fileno(), select.EPOLLIN)
+            else:
+                self._watch.unregister(self._channel.fileno())
 
     def _receive(self) -> bool:
         """Take bytes from the child; returns whether there may be more."""
@@ -301,7 +313,8 @@ class PostgresSource(Source):
         self._end_child()
         self._restarts += 1
         self._say(wire.ChildState("its process has ended; it starts again"))
-        self._timer.arm(time.monotonic_ns() // 1000 + int(1e6 * self._backoff.failed()) + 1)
+        self._retry_us = time.monotonic_ns() // 1000 + int(1e6 * self._backoff.failed()) + 1
+        self._timer.arm(self._retry_us)
         return False
 
     def _stage(self, wall_us: int) -> bool:

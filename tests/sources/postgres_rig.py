@@ -150,9 +150,11 @@ class Rig:
         self._taken = []
         self._open()
 
-    def beat(self, commit=True):
-        """Take what is there."""
+    def beat(self, commit=True, take=True):
+        """Read, and take what is there."""
         self.source.ingest(time.monotonic_ns() // 1000, WALL_US)
+        if not take:
+            return
         batch = self.staging.pending()
         table = batch.to_arrow().to_pylist()
         self._taken += [tuple(row.values()) for row in table]
@@ -165,12 +167,12 @@ class Rig:
         self._taken, self._saved = [], self.staging.save()
         self.source.committed(ticket)
 
-    def until(self, condition, commit=True):
-        """Take and commit until a condition holds."""
+    def until(self, condition, commit=True, take=True):
+        """Read, take and commit until a condition holds."""
         deadline = time.monotonic() + SECONDS
         while not condition():
             assert time.monotonic() < deadline, self.source.problem()
-            self.beat(commit)
+            self.beat(commit, take)
             time.sleep(0.01)
 
     @property

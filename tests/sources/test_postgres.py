@@ -2,12 +2,16 @@
 
 import os
 import random
+import select
 import signal
 from collections import Counter
+from datetime import datetime, timezone
 
+import numpy as np
 import pytest
 
 from edged.job.plan import faults
+from edged.platform.backoff import Backoff
 from tests.sources.postgres_kills import campaign
 from tests.sources.postgres_programs import change
 from tests.sources.postgres_rig import PostgresServer, Rig, job_of, source_of
@@ -15,6 +19,7 @@ from tests.whole import count
 
 COLUMNS = {"id": "int64", "part": "string", "kw": "float64?", "note": "string?"}
 KEY = ("id", "part")
+UTC = timezone.utc
 
 
 @pytest.fixture(scope="module")
@@ -98,6 +103,75 @@ def test_whole_old_rows_without_a_key(table, tmp_path):
         )
         same(table, found, key=None)
         assert len(found.rows) == 100 + 98 + 138 + 50
+
+
+@pytest.mark.parametrize("key", [["id"], None])
+def test_every_type_comes_as_it_is_from_the_copy_and_from_changes(table, tmp_path, key):
+    table.run(
+        "DROP TABLE t",
+        "CREATE TABLE t (id int PRIMARY KEY, yes boolean, small smallint, o oid, f real,"
+        " n numeric(12, 3), day date, at timestamp, z timestamptz, b bytea, j jsonb)",
+        "ALTER TABLE t REPLICA IDENTITY FULL",
+    )
+    row = (
+        "(%d, true, -7, 4000000000, 1.1, 12.345, '2024-02-29', '1999-12-31 23:59:59.999999',"
+        " '2024-06-01 12:00:00.5+02', '\\x00ff7f', '{\"a\": 1}')"
+    )
+    nothing = f"(%d{', NULL' * 10})"
+    table.run(f"INSERT INTO t VALUES {row % 1}, {nothing % 2}")
+    columns = {
+        "id": "int32", "yes": "bool?", "small": "int16?", "o": "uint32?", "f": "float32?",
+        "n": "float64?", "day": "timestamp?", "at": "timestamp?", "z": "timestamp?",
+        "b": "binary?", "j": "string?",
+    }  # fmt: skip
+    more = {"key": key} if key else {}
+    with Rig(job_of(source_of(table.port), columns, **more), tmp_path) as found:
+        found.until(lambda: found.populated)
+        table.run(f"INSERT INTO t VALUES {row % 3}, {nothing % 4}", "DELETE FROM t WHERE id = 1")
+        found.until(lambda: len(found.rows) == 5)
+    values = {n: rest for n, *rest, weight in found.rows if weight == 1}
+    assert values[1] == [
+        True, -7, 4_000_000_000, np.float32(1.1), 12.345, datetime(2024, 2, 29, tzinfo=UTC),
+        datetime(1999, 12, 31, 23, 59, 59, 999999, UTC),
+        datetime(2024, 6, 1, 10, 0, 0, 500_000, UTC),
+        b"\x00\xff\x7f", '{"a": 1}',
+    ]  # fmt: skip
+    assert values[3] == values[1]
+    assert values[2] == values[4] == [None] * 10
+
+
+def test_a_copy_holds_rows_of_one_null_and_rows_longer_than_a_block(table, tmp_path):
+    table.run("INSERT INTO t SELECT i, 'p', NULL, CASE WHEN i %% 3 = 0 THEN"
+              " repeat(md5(i::text), CASE WHEN i = 30 THEN 100000 ELSE 5 END) END"
+              " FROM generate_series(1, 300) i".replace("%%", "%"))  # fmt: skip
+    with Rig(job_of(source_of(table.port), {"note": "string?"}), tmp_path) as found:
+        found.until(lambda: found.populated)
+        found.beat()
+        assert found.table() == Counter(table.rows("SELECT note FROM t"))
+
+
+def test_a_child_that_ends_is_started_after_its_pause_whatever_else_beats(table, tmp_path):
+    with rig(table, tmp_path) as found:
+        found.until(lambda: found.populated)
+        found.source._backoff = Backoff(lambda: 1.0, base_s=3600.0, early_cap_s=3600.0)
+        os.kill(found.source._child.pid, signal.SIGKILL)
+        found.until(lambda: found.source._child is None)
+        for _ in range(3):
+            found.beat()
+        assert found.source._child is None
+
+
+def test_a_child_that_ends_wakes_nothing_while_rows_wait_for_room(table, tmp_path):
+    table.run("INSERT INTO t SELECT i, 'p', i, 'n' FROM generate_series(1, 5000) i")
+    job = job_of(source_of(table.port), COLUMNS, key=list(KEY))
+    with Rig(job, tmp_path, bytes_max=1 << 14) as found:
+        found.until(lambda: found.source._head is not None, take=False)
+        child = found.source._child
+        os.kill(child.pid, signal.SIGKILL)
+        child.wait()
+        found.beat(take=False)
+        assert not select.select([found.source], [], [], 0)[0]
+        same(table, found)
 
 
 @pytest.mark.parametrize("seed", range(2))

@@ -15,7 +15,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import pyarrow as pa
 import pyarrow.csv
@@ -23,7 +23,8 @@ import pyarrow.csv
 from edged.sources._postgres_wire import Position
 from edged.sources.postgres_child.pgoutput import ReplicationError
 
-_BLOCK_BYTES = 1 << 20
+_BLOCK_BYTES, _BLOCK_GROWTH = 1 << 20, 8
+"""Bytes that are read at once, and how much more where a row is longer."""
 
 
 class TableCopy:
@@ -77,32 +78,48 @@ class TableCopy:
                 file.unlink()
 
     def texts(self, names: Sequence[str], skip: int) -> Iterator[dict[str, pa.Array]]:
-        """The texts of the rows after the first `skip`, in batches.  Raises ReplicationError."""
+        """The texts of the rows after the first `skip`, in batches.  Raises ReplicationError.
+
+        A row that is longer than a block ends the reader: it goes on behind the rows that came,
+        with larger blocks.
+        """
+        block_bytes = _BLOCK_BYTES
         try:
-            if not self._csv.stat().st_size:
-                return
-            with self._open(names) as opened:
-                for batch in opened:
-                    drop = min(skip, batch.num_rows)
-                    skip -= drop
-                    if drop < batch.num_rows:
-                        rest = batch.slice(drop)
-                        yield {n: rest.column(i) for i, n in enumerate(names)}
+            size = self._csv.stat().st_size
+            while size:
+                try:
+                    for batch in self._batches(names, skip, block_bytes):
+                        skip += batch.num_rows
+                        yield {name: batch.column(i) for i, name in enumerate(names)}
+                    return
+                except pa.ArrowInvalid:
+                    if block_bytes > size:
+                        raise
+                    block_bytes *= _BLOCK_GROWTH
         except (OSError, pa.ArrowException) as problem:
             raise ReplicationError(f"the copy cannot be read: {problem}") from None
 
-    def _open(self, names: Sequence[str]) -> Any:
-        return pa.csv.open_csv(
+    def _batches(
+        self, names: Sequence[str], skip: int, block_bytes: int
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows after the first `skip`."""
+        with pa.csv.open_csv(
             self._csv,
-            pa.csv.ReadOptions(use_threads=False, block_size=_BLOCK_BYTES, column_names=names),
-            pa.csv.ParseOptions(newlines_in_values=True),
+            pa.csv.ReadOptions(use_threads=False, block_size=block_bytes, column_names=names),
+            # an empty line is a row whose one column is null
+            pa.csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
             pa.csv.ConvertOptions(
                 column_types=dict.fromkeys(names, pa.string()),
                 null_values=[""],
                 strings_can_be_null=True,
                 quoted_strings_can_be_null=False,
             ),
-        )
+        ) as opened:
+            for batch in opened:
+                drop = min(skip, batch.num_rows)
+                skip -= drop
+                if drop < batch.num_rows:
+                    yield batch.slice(drop)
 
     def _sync(self) -> None:
         descriptor = os.open(self._directory, os.O_RDONLY)
