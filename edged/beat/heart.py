@@ -476,7 +476,8 @@ class Heart:
         tickets = [(source, source.seal()) for source in self.sources]
         commit = raced.commit(self.beat, tickets, self._sync, self._registry)
         commit.before = self._tables.loaded(self.beat, raced.facts)
-        if commit.record is not None and self._snapshot_schedule.due(raced.logged_bytes()):
+        due = self._snapshot_schedule.due(raced.logged_bytes(), self._tables.loaded_bytes)
+        if commit.record is not None and due:
             commit.snapshot = self.save(reuse=True)  # no snapshot is being written
             commit.sync_files = self._tables.sync
         times.sealed_us = self._clock.monotonic_us()

@@ -82,19 +82,24 @@ class SnapshotSchedule:
         self._store, self._snapshots, self._every_bytes = store, snapshots, every_bytes
         self._given_up = self._not_before = 0
 
-    def due(self, size: int) -> bool:
-        """Whether a snapshot is due after a record of `size` bytes more.
+    def due(self, size: int, loaded_bytes: int = 0) -> bool:
+        """Whether a snapshot is due after a record of `size` bytes more, where records since the
+        last one name files of `loaded_bytes` (`edged.beat.table_loads`).
 
         Only a snapshot retires log. The distance in log bytes is therefore at most a quarter of the
         store's capacity, and at most a sixteenth where the record after this one might find no
         room: a beat that waits for room lets no snapshot pass. A segment that a record did not fit
         holds less log than it takes space, so that there a second segment is enough.
+
+        Files that records name count as log: a start reads them, and merged ones go only behind a
+        snapshot.
         """
         logged = self._store.log_bytes_since_snapshot + size
         capacity = self._store.capacity
         crowded = self._store.is_crowded(size, capacity)
         every_bytes = min(self._every_bytes, capacity // (16 if crowded else 4))
         enough = 0 if crowded and self._store.log_segments > 1 else every_bytes
+        logged += loaded_bytes
         given_up = self._snapshots.given_up
         if given_up != self._given_up:
             self._given_up, self._not_before = given_up, logged + every_bytes // 4

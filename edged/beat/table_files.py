@@ -28,7 +28,7 @@ from edged.beat.runtime import JobRuntime
 from edged.beat.saved_arrays import arrays_under
 from edged.data.flow import State
 from edged.operators.base import Operator
-from edged.platform.disk import Disk, SystemDisk
+from edged.platform.disk import Disk, SystemDisk, sync_files
 
 SNAPSHOTS_KEPT = 2
 """Snapshots that a start may read."""
@@ -48,6 +48,8 @@ class TableFiles:
         """By beat, what snapshots under way and kept ones name."""
         self._loaded: dict[int, dict[_Part, State]] = {}
         """By beat, what its record names."""
+        self.loaded_bytes = 0
+        """Bytes of the files that records since the last noted snapshot name."""
         self._shelved: frozenset[str] = frozenset()
         self._adopted = -1
         self._to_sync: list[Operator] = []
@@ -73,6 +75,7 @@ class TableFiles:
             for part in self._operators
         }
         self._named[beat] = named
+        self.loaded_bytes = 0
         self._to_sync = list(self._operators.values())
 
     def sync(self) -> None:
@@ -92,6 +95,7 @@ class TableFiles:
                 for path, runs in states.items():
                     directory = f"{self._directory}/{job}/{id}/{path}"
                     files[directory] = [run["name"] for run in runs]
+                    self.loaded_bytes += sum(run["bytes"] for run in runs)
         if any(files.values()):
             self._loaded[beat] = named
         return partial(_sync, self._disk, files)
@@ -139,11 +143,4 @@ def _text(runs: Sequence[Any]) -> npt.NDArray[np.uint8]:
 def _sync(disk: Disk, files: Mapping[str, Sequence[str]]) -> None:
     """Make these files durable, by directory."""
     for directory, names in files.items():
-        for name in names:
-            file = disk.open(f"{directory}/{name}")
-            try:
-                file.sync()
-            finally:
-                file.close()
-        if names:
-            disk.sync_directory(directory)
+        sync_files(disk, directory, names)

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import PurePath
 from typing import Any, TypeAlias
 
@@ -130,7 +131,7 @@ class TableSide:
         if self._named is not None:
             self.refused = self._named["refused"]
             for name, state in self._loading().items():
-                state.reload(self._named[name])
+                _with_room(partial(state.reload, self._named[name]), beat)
         else:
             put = _load_whole if self._emits else _load
             changes = self._put(self._meaning(batch, beat), beat, put)

@@ -203,8 +203,8 @@ class Enrich(Loading):
         if self._versions is not None and stream.watermark_us < WATERMARK_MAX_US:
             horizon_us = max(WATERMARK_MIN_US, stream.watermark_us - self._plan.keep_us)
             self._versions.horizon_us = max(self._versions.horizon_us, horizon_us)
-        if changes.batch.rows or stream.batch.rows:
-            self._side.work(changes.batch.rows + stream.batch.rows)
+        if (rows := changes.batch.rows + stream.batch.rows) or self.loads:
+            self._side.work(rows)
         return Flow(batch, stream.watermark_us)
 
     def _match(self, beat: BeatContext, rows: Batch) -> Batch:

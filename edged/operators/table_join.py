@@ -214,7 +214,7 @@ class TableJoin(Loading):
                 for side, name in zip(self._sides, SIDES, strict=True)]  # fmt: skip
         self.made = made[0] | made[1]
         self._tell(inputs)
-        if rows:
+        if rows or self.loads:
             for side in self._sides:
                 side.work(rows)
         ended = all(flow.watermark_us == WATERMARK_MAX_US for flow in inputs)

@@ -267,6 +267,18 @@ def filesystem_bytes(path: str) -> tuple[int, int]:
     return facts.f_bavail * facts.f_frsize, facts.f_blocks * facts.f_frsize
 
 
+def sync_files(disk: Disk, directory: str, names: Sequence[str]) -> None:
+    """Make these files of a directory durable, and their names."""
+    for name in names:
+        file = disk.open(f"{directory}/{name}")
+        try:
+            file.sync()
+        finally:
+            file.close()
+    if names:
+        disk.sync_directory(directory)
+
+
 def replace_file(
     disk: Disk, path: str, buffers: Sequence[Buffer], sync: bool = True, over: str | None = None
 ) -> None:

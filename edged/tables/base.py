@@ -206,7 +206,8 @@ class LoadingState(TableState):
 
     @abstractmethod
     def reload(self, named: Sequence[Mapping[str, Any]]) -> None:
-        """Read the files that `loading` has returned.  Raises StoreCorrupt as `load`."""
+        """Read the files that `loading` has returned.  Raises StoreCorrupt as `load`, and OSError
+        where there is no room for a merge that is due; nothing is changed then."""
 
     @abstractmethod
     def loaded(self) -> tuple[Batch, Weights]:

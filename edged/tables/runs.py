@@ -24,7 +24,7 @@ from edged.data.hashing import all_valid, hash_columns
 from edged.data.schema import Schema
 from edged.data.scratch import Scratch
 from edged.data.workers import PARALLEL_ROWS
-from edged.platform.disk import DISK_FULL, let_go, mapped_bytes
+from edged.platform.disk import DISK_FULL, let_go, mapped_bytes, sync_files
 from edged.tables._find import find
 from edged.tables._images import Images
 from edged.tables._merge import RunMerge, number_of, sorted_run
@@ -151,6 +151,7 @@ class Runs(LoadingState):
 
     def reload(self, named: Sequence[Mapping[str, Any]]) -> None:
         """See `LoadingState.reload`."""
+        self._make_room()
         disk, directory = self.context.disk, self.context.directory
         self._loading, self._apart = (
             [
@@ -415,16 +416,8 @@ class Runs(LoadingState):
 
     def sync(self) -> None:
         """See `TableState.sync`."""
-        disk, directory = self.context.disk, self.context.directory
         named = sorted(self._named)
-        for name in named:
-            file = disk.open(f"{directory}/{name}")
-            try:
-                file.sync()
-            finally:
-                file.close()
-        if named:
-            disk.sync_directory(directory)
+        sync_files(self.context.disk, self.context.directory, named)
         self._named -= set(named)
 
     def keep(self, states: Collection[State]) -> None:

@@ -182,6 +182,7 @@ def test_on_a_small_disk_a_snapshot_is_due_before_the_log_fills_it():
     assert pace.due(6 << 20)
     Small.capacity = 1 << 40
     assert not pace.due(500 << 20) and pace.due(512 << 20)
+    assert not pace.due(1 << 20, 510 << 20) and pace.due(1 << 20, 511 << 20), "files count as log"
     Small.capacity, Small.crowded = 24 << 20, True
     assert not pace.due(1 << 20) and pace.due(2 << 20), "the next record might find no room"
     Small.log_segments = 2

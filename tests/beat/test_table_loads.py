@@ -12,6 +12,7 @@ from edged.beat import table_loads
 from edged.beat.recover import recover
 from edged.errors import StoreCorrupt
 from edged.store import Store
+from edged.tables.compaction import RUNS_MAX
 from tests.beat.support import T0, HandClock, changed, rows_of
 from tests.beat.test_tables import JOB, WAITING, Tables
 from tests.store.simdisk import PowerCut, SimDisk
@@ -165,10 +166,28 @@ def test_files_that_records_name_stay_until_two_snapshots_are_behind_them(tmp_pa
         assert len(list(located.rglob("*.run"))) == 2, "the merged run, and that of beat 4"
 
 
-def populate_devices(live, n):
+def populate_devices(live, n, size=60):
     """A beat of devices alone."""
-    live.send("devices", [(f"d{n}-{i}", "n", 1) for i in range(60)])
+    live.send("devices", [(f"d{n}-{i}", "n", 1) for i in range(size)])
     return live.beat()
+
+
+def test_files_that_records_name_bring_a_snapshot_near_as_the_log_does(tmp_path):
+    with Tables(WAITING, tmp_path / "store") as live:
+        for n in range(1, 4):
+            populate_devices(live, n)
+        files = (tmp_path / "store" / "tables").rglob("*.run")
+        assert live.files.loaded_bytes == sum(file.stat().st_size for file in files) > 0
+        live.snapshot()
+        assert live.files.loaded_bytes == 0
+
+
+def test_a_replay_merges_runs_as_beats_do(tmp_path):
+    with Tables(WAITING, tmp_path / "store") as live:
+        for n in range(1, RUNS_MAX + 30):
+            populate_devices(live, n, 3)
+        live.reopen()
+        assert live.job.operators["located"].counters()["table_runs"] <= RUNS_MAX + 1
 
 
 def test_a_damaged_file_that_a_record_names_ends_the_start_with_its_name_and_rows(tmp_path):

@@ -5,6 +5,7 @@ import errno
 import numpy as np
 import pytest
 
+from edged.tables.compaction import RUNS_MAX
 from tests.naive.tables import Twin
 from tests.store.simdisk import SimDisk
 from tests.tables import support
@@ -85,3 +86,21 @@ def test_a_full_disk_refuses_a_load_and_leaves_no_file_and_no_change():
     state.load_run(rows, weights, whole=False)
     state.end_load()
     assert support.content(state, KEYS) != before
+
+
+def test_a_replay_of_many_loads_keeps_its_runs_within_the_limit(tmp_path):
+    state = support.make(tmp_path, ORDINARY, ("k",))
+    loads = []
+    for beat in range(2 * RUNS_MAX + 9):
+        rows, weights = changes_of(np.random.default_rng(beat), 8, 60)
+        state.load_run(rows, weights, whole=False)
+        loads.append(state.loading())
+        state.end_load()
+    twin = support.make(tmp_path, ORDINARY, ("k",))
+    object.__setattr__(twin.context, "directory", state.context.directory)
+    twin._next = state._next
+    for named in loads:
+        twin.reload(named)
+        twin.end_load()
+        assert twin.counters()["runs"] <= 2 * RUNS_MAX + 1
+    assert support.content(twin, KEYS) == support.content(state, KEYS)
