@@ -262,19 +262,23 @@ def carry_over(old: JobRuntime | None, job: JobRuntime, moved: State | None = No
     `moved` takes the place of the operators' states.  Raises JobError where a state cannot be
     carried over; `old` is unchanged.
     """
-    notes = carry_notes(old, job.plan)
-    if old is None and moved is not None:
-        job.load(moved)
+    notes, state = carry_notes(old, job.plan), State()
     if old is not None and job.plan.promises.logs:
         kept = {path.replace(".", "/", 1) for path in compare(old.plan, job.plan).kept}
         kept |= {f"{SECTION}/{id}" for id in job.plan.order if _same_inputs(old.plan, job.plan, id)}
         saved = old.save().items()
         for operator in old.operators.values():
             operator.sync()  # the new job's states name these files as durable ones
-        state: State = {k: v for k, v in saved if "/".join(k.split("/", 2)[:2]) in kept}
-        if moved is not None:
-            state = {k: v for k, v in state.items() if not k.startswith("operators/")} | moved
+        state = {k: v for k, v in saved if "/".join(k.split("/", 2)[:2]) in kept}
+    if moved is None:
         job.load(state)
+        return notes
+    state = {k: v for k, v in state.items() if not k.startswith("operators/")} | moved
+    try:
+        job.load(state)
+    except (LookupError, TypeError, ValueError, ArithmeticError) as problem:
+        what = f"does not fit the operators of {job.plan.name}: {problem!r}"
+        raise JobError("state", what, "export it from a job with the same operators") from problem
     return notes
 
 

@@ -20,11 +20,11 @@ from edged.config.sections import LEVELS
 from edged.control.futures import mapped, resolve
 from edged.daemon import graph_commands
 from edged.daemon.graph_records import GraphPrecondition
+from edged.daemon.job_states import ImportedState
 from edged.daemon.parts import Parts
 from edged.daemon.reload import Reloader
 from edged.daemon.requests import Request, integer, text
 from edged.daemon.status import status_document
-from edged.data.flow import State
 from edged.documents import reader as doc
 from edged.energy import status
 from edged.energy.policies import COMMAND, PolicyChoice
@@ -165,8 +165,19 @@ class DoorCommands:
             old = self._parts.registry.find(name)
             if old is not None and old.meta.from_file:
                 raise _in_file(name, old.meta.origin, "change it there and reload")
-        moved = self._parts.states.take(name) if request.get("state") is True else None
-        return self._plan(document, origin, self._fenced(document, origin, request), check, moved)
+        states = self._parts.states
+        moved = states.imported(name) if request.get("state") is True else None
+        fenced = self._fenced(document, origin, request)
+        answer = self._plan(document, origin, fenced, check, moved)
+        if moved is None or check:
+            return answer
+
+        def on_answer(done: Future[Any]) -> None:
+            if done.exception() is None:  # a refused put may be repeated
+                states.loaded(name, moved)
+
+        answer.add_done_callback(on_answer)
+        return answer
 
     def _write_state(self, request: Request) -> Answer:
         """Take a part of a state that is to be put with a job."""
@@ -199,7 +210,7 @@ class DoorCommands:
         origin: str,
         precondition: Precondition,
         check: bool = False,
-        moved: State | None = None,
+        moved: ImportedState | None = None,
     ) -> Future[Any]:
         """Parse the document and build the job on the planner thread, then request the change, or
         with `check` its check.  The future is that of the request.
@@ -219,7 +230,8 @@ class DoorCommands:
                     self._post(CheckRequest(change, JobCandidate.of(made), precondition, answer))
                     return
                 job = JobRuntime(made, parts.sink_context)
-                self._post(ChangeRequest(change, job, precondition, answer, moved))
+                state = None if moved is None else moved.unpacked()
+                self._post(ChangeRequest(change, job, precondition, answer, state))
             except EdgedError as problem:
                 answer.set_exception(problem)
             except Exception as problem:  # a defect in reading a document must not end the daemon

@@ -9,6 +9,7 @@ groups of the old ones out by their keys.
 from __future__ import annotations
 
 import io
+import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -21,7 +22,15 @@ from edged.errors import JobError
 from edged.job.plan import JobPlan
 from edged.operators.base import InstanceOf
 
+STATE_BYTES_MAX = 1 << 30
+"""Most bytes of a job's state, packed or not."""
 _CHECKSUM_BYTES = 4
+_PREFIX = "operators/"
+
+
+def size(arrays: State) -> int:
+    """Bytes of a state that is not packed."""
+    return sum(array.nbytes for array in arrays.values())
 
 
 def pack(arrays: State) -> bytes:
@@ -41,10 +50,16 @@ def unpack(data: bytes) -> State:
     ):
         raise ValueError("the state is damaged: it does not match its checksum")
     try:
+        # Arrays' headers and names come on top of what `size` counts.
+        if not 0 < lz4.frame.get_frame_info(body)["content_size"] <= 2 * STATE_BYTES_MAX:
+            raise ValueError(f"the state has no size, or one above {STATE_BYTES_MAX} bytes")
         archive = np.load(io.BytesIO(lz4.frame.decompress(body)), allow_pickle=False)
-        return {key: archive[key] for key in archive.files}
-    except (RuntimeError, OSError, KeyError) as problem:
+        found = {key: archive[key] for key in archive.files}
+    except (RuntimeError, OSError, KeyError, EOFError, zipfile.BadZipFile) as problem:
         raise ValueError(f"the state is damaged: {problem}") from None
+    if strange := [key for key in found if not key.startswith(_PREFIX)]:
+        raise ValueError(f"{strange[0]} is not of an operator")
+    return found
 
 
 def redistributed(
@@ -61,7 +76,7 @@ def redistributed(
     """
     found = [State() for _ in range(instances)]
     for id in plan.order:
-        operator, prefix = plan.operators[id], f"operators/{id}/"
+        operator, prefix = plan.operators[id], f"{_PREFIX}{id}/"
         if not operator.signature_facts():
             continue
         own = [{k.removeprefix(prefix): a for k, a in s.items() if k.startswith(prefix)}
