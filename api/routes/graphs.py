@@ -23,7 +23,7 @@ from edged.rest.answers import Graph, Graphs, Name
 _read, _control = read(), control()
 ROUTERS = (_read, _control)
 
-_TAG = re.compile(r'"([0-9]{1,9})\.([0-9]{1,18})"')
+_TAG = re.compile(r'"([0-9]{1,10})\.([0-9]{1,18})"')
 _IfMatch = Annotated[str | None, Header(max_length=128, description="ETag of the record")]
 
 
@@ -66,6 +66,8 @@ async def claim_graph(
     """
     if (if_match is None) == (if_none_match is None):
         raise ApiProblem("precondition-failed", "a claim needs If-Match, or If-None-Match: *")
+    if if_none_match is not None and if_none_match.strip() != "*":
+        raise ApiProblem("precondition-failed", f"If-None-Match: {if_none_match!r} is not *")
     known = _known(name, if_match)
     answer = await _ask(request, "graph.put", name=name, **claim.model_dump(), **known)
     return _tagged(response, answer)

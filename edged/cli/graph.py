@@ -119,8 +119,7 @@ def scale(document: Path, counts: tuple[str, ...], as_json: bool) -> None:
 
     wanted = dict(_count(text) for text in counts)
     placed, views = _placed(document, change=lambda given: rescale.scaled(given, wanted))
-    journal = document.with_name(f"{document.name}.rescale")
-    outcome = rescale.rescale(placed, views, journal, _progress)
+    outcome = rescale.rescale(placed, views, _journal(document), _progress)
     if not as_json:
         click.echo(f"senders waited {outcome.pause_s:.3f} s, {outcome.state_bytes} bytes of state")
     _print(outcome, placed, "is rescaled", as_json)
@@ -209,7 +208,14 @@ def remove(document: Path, now: bool, as_json: bool) -> None:
     from edged.graph import rollout
 
     placed, views = _placed(document)
-    _print(rollout.remove(placed, views, now, _progress), placed, "is removed", as_json)
+    outcome = rollout.remove(placed, views, now, _progress)
+    _journal(document).unlink(missing_ok=True)  # its versions begin again at 1
+    _print(outcome, placed, "is removed", as_json)
+
+
+def _journal(document: Path) -> Path:
+    """The file that holds state while the graph is rescaled."""
+    return document.with_name(f"{document.name}.rescale")
 
 
 def _placed(

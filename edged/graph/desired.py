@@ -15,12 +15,13 @@ from typing import Any
 from edged.central.cli_desired import change_documents
 from edged.errors import JobError
 from edged.graph.check import PlacedGraph
-from edged.graph.rollout import RolloutOutcome, digest, without_tag
+from edged.graph.daemons import DaemonView
+from edged.graph.rollout import RolloutError, RolloutOutcome, digest, state_stays, without_tag
 from edged.job.graph_tag import KEY
 
 
 def deploy(graph: PlacedGraph, landing: Path) -> RolloutOutcome:
-    """Write the desired states.  Raises JobError."""
+    """Write the desired states.  Raises JobError, RolloutError."""
     plan = graph.plan
     devices = {name: daemon.device for name, daemon in plan.daemons.items()}
     if len({*devices.values()}) < len(devices):
@@ -28,6 +29,7 @@ def deploy(graph: PlacedGraph, landing: Path) -> RolloutOutcome:
     outcome = RolloutOutcome(0, digest(graph.jobs))
 
     def change(documents: Mapping[str, Any]) -> dict[str, Any]:
+        _fits(graph, {name: documents[device] or {} for name, device in devices.items()})
         tags = [t["version"] for d in documents.values() for t in _tags(d, plan.name)]
         outcome.version = max(tags, default=0) + 1
         changed = {}
@@ -48,6 +50,21 @@ def deploy(graph: PlacedGraph, landing: Path) -> RolloutOutcome:
 
     change_documents(landing, list(devices.values()), change)
     return outcome
+
+
+def _fits(graph: PlacedGraph, before: Mapping[str, Any]) -> None:
+    """Raise RolloutError where state would be left behind, or another job has a job's name."""
+    views = {
+        name: DaemonView(name, jobs=_own(document, graph.plan.name))
+        for name, document in before.items()
+    }
+    state_stays(graph, views)
+    for name, document in before.items():
+        jobs = document.get("jobs", [])
+        others = {j.get("name") for j in jobs if not _is_own(j, graph.plan.name)}
+        for job in graph.jobs:
+            if job.daemon == name and job.name in others:
+                raise RolloutError(f"{name}: another job is called {job.name}")
 
 
 def _is_own(job: Any, graph: str) -> bool:

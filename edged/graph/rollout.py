@@ -19,7 +19,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -78,7 +78,7 @@ def deploy(
 ) -> RolloutOutcome:
     """Deploy the graph on what was observed.  Raises RolloutError, ApiError."""
     plan = graph.plan
-    _state_stays(graph, views)
+    state_stays(graph, views)
     outcome = claimed(graph, views, DEPLOYING, progress)
     for job in sorted(graph.jobs, key=lambda job: (-job.level, job.name)):
         did = put(plan, job, views[job.daemon], outcome.version)
@@ -94,15 +94,20 @@ def claimed(
     views: Mapping[str, DaemonView],
     state: State,
     progress: Progress,
+    fresh: bool = False,
 ) -> RolloutOutcome:
-    """An outcome whose version is claimed at every daemon.  Raises RolloutError, ApiError."""
+    """An outcome whose version is claimed at every daemon; with `fresh` by this process alone.
+
+    Raises RolloutError, ApiError.
+    """
     plan = graph.plan
     _all_answer(views)
     _none_is_left_out(plan, views)
+    _names_are_free(graph, views)
     made = digest(graph.jobs)
-    outcome = RolloutOutcome(_version(views, made), made)
+    outcome = RolloutOutcome(next_version(views, None if fresh else made), made)
     for name in sorted(plan.daemons):
-        _claim(plan, plan.daemons[name], views[name].record, outcome, state)
+        _claim(plan, plan.daemons[name], views[name].record, outcome, state, fresh)
     progress(f"{plan.name}: version {outcome.version} is claimed at {len(plan.daemons)} daemons")
     return outcome
 
@@ -113,9 +118,10 @@ def drop_left_over(
     outcome: RolloutOutcome,
     progress: Progress,
 ) -> None:
-    """Remove the jobs that are not in this version."""
-    for view, name in _left_over(graph, views):
-        _delete(graph.plan.daemons[view.name], view.jobs[name])
+    """Remove the jobs that are not in this version; one that sends to another one has sent all it
+    has before that one ends."""
+    for view, name, feeds in _upstream_first(_left_over(graph, views)):
+        _delete(graph.plan.daemons[view.name], view.jobs[name], feeds)
         outcome.steps.append({"daemon": view.name, "job": name, "did": "removed"})
         progress(f"{view.name}: {name} removed")
 
@@ -142,22 +148,33 @@ def _none_is_left_out(plan: GraphPlan, views: Mapping[str, DaemonView]) -> None:
         raise RolloutError(f"daemons: {what} (keep it there, without a part on it, once more)")
 
 
-def _state_stays(graph: PlacedGraph, views: Mapping[str, DaemonView]) -> None:
-    if any(view.record and view.record["state"] == RESCALING for view in views.values()):
-        raise RolloutError("a rescaling was interrupted: finish it with `edged graph scale`")
+def _names_are_free(graph: PlacedGraph, views: Mapping[str, DaemonView]) -> None:
+    taken = [job for job in graph.jobs if job.name in views[job.daemon].others]
+    if taken:
+        what = f"{taken[0].daemon}: a job that is not of {graph.plan.name} is called"
+        raise RolloutError(f"{what} {taken[0].name} (rename the graph or that job)")
+
+
+def state_stays(graph: PlacedGraph, views: Mapping[str, DaemonView]) -> None:
+    """Raise RolloutError where a deployment would leave state behind."""
+    _no_rescaling(views)
     for stage in moved(graph, views):
         parts = ", ".join(stateful(graph.cut, stage))
         what = f"{stage}: its instances change, and {parts} would leave state behind"
         raise RolloutError(f"{what} (use `edged graph scale`, which carries it over)")
 
 
-def _version(views: Mapping[str, DaemonView], made: int) -> int:
-    """The version to claim: that of the newest record if it is of the same jobs, else the next."""
+def _no_rescaling(views: Mapping[str, DaemonView]) -> None:
+    if any(view.record and view.record["state"] == RESCALING for view in views.values()):
+        raise RolloutError("a rescaling was interrupted: finish it with `edged graph scale`")
+
+
+def next_version(views: Mapping[str, DaemonView], made: int | None) -> int:
+    """The version to claim: the newest if every record of it has this digest, else the next."""
     records = [view.record for view in views.values() if view.record is not None]
-    newest = max(records, key=lambda record: int(record["version"]), default=None)
-    if newest is None:
-        return 1
-    return int(newest["version"]) + (int(newest["digest"]) != made)
+    newest = max((int(record["version"]) for record in records), default=0)
+    digests = {record["digest"] for record in records if record["version"] == newest}
+    return newest if digests == {made} else newest + 1
 
 
 def _claim(
@@ -166,6 +183,7 @@ def _claim(
     record: Mapping[str, Any] | None,
     outcome: RolloutOutcome,
     state: State,
+    fresh: bool = False,
 ) -> None:
     """Claim the version at a daemon, or say how far it is.  Raises RolloutError, ApiError."""
     have = None if record is None else (record["version"], record["digest"])
@@ -183,7 +201,7 @@ def _claim(
             if problem.status != 412 and problem.kind != "conflict":
                 raise
             now = record_of(api, plan.name)
-            if now is not None and (now["version"], now["digest"]) == wanted:
+            if now is not None and (now["version"], now["digest"]) == wanted and not fresh:
                 return  # another deployment of the same jobs
             raise RolloutError(
                 f"{daemon.name}: another deployment of {plan.name} was faster: {problem}"
@@ -239,11 +257,36 @@ def _left_over(graph: PlacedGraph, views: Mapping[str, DaemonView]) -> list[tupl
     ]
 
 
-def _delete(daemon: DaemonTerms, job: Mapping[str, Any]) -> None:
+def _upstream_first(
+    jobs: Iterable[tuple[DaemonView, str]],
+) -> Iterator[tuple[DaemonView, str, bool]]:
+    """Each job before those that it sends to, and whether it sends to any of them."""
+    left = {(view.name, name): view for view, name in jobs}
+    ends = {key: _ends(view.jobs[key[1]]["document"]) for key, view in left.items()}
+    feeds = {
+        key: {other for other, (listens, _) in ends.items() if other != key and sends & listens}
+        for key, (_, sends) in ends.items()
+    }
+    while left:
+        fed = set().union(*(feeds[key] for key in left))
+        for key in [key for key in left if key not in fed] or [*left]:
+            yield left.pop(key), key[1], bool(feeds[key])
+
+
+def _ends(document: Mapping[str, Any]) -> tuple[set[str], set[str]]:
+    """The addresses at which a job listens, and those that it sends to."""
+    sources = [stream.get("source", {}) for stream in document.get("streams", {}).values()]
+    sinks = [sink for sink in document.get("sinks", {}).values() if sink["type"] == "edge"]
+    listens = {source["listen"] for source in sources if "listen" in source}
+    return listens, {address for sink in sinks for address in sink["to"]}
+
+
+def _delete(daemon: DaemonTerms, job: Mapping[str, Any], wait: bool) -> None:
     """Remove a job with what it has taken: its windows close, its pages are sent."""
     with client(daemon, PATIENCE_S) as api:
         try:
-            api.delete_job(job["name"], drain=True, if_match=job["etag"])
+            prefer = "wait=60" if wait else None
+            api.delete_job(job["name"], drain=True, if_match=job["etag"], prefer=prefer)
         except ApiError as problem:
             if problem.status != 404:
                 raise
@@ -253,6 +296,7 @@ def stop(
     graph: PlacedGraph, views: Mapping[str, DaemonView], progress: Progress = lambda _: None
 ) -> RolloutOutcome:
     """Drain all jobs, upstream first: what was taken reaches the sinks.  Raises RolloutError."""
+    _no_rescaling(views)
     outcome = _recorded(graph, views)
     for job in _running(graph.plan, graph.jobs, views):
         with client(graph.plan.daemons[job.daemon], PATIENCE_S) as api:
@@ -273,6 +317,8 @@ def remove(
 
     Unless `now`, each ends as if its producers had ended: windows close, pages are sent.
     """
+    if not now:
+        _no_rescaling(views)
     outcome = _recorded(graph, views)
     expected = [job for job in graph.jobs if job.name in views[job.daemon].jobs]
     for daemon, name in [

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import concurrent.futures
 import json
+from dataclasses import replace
 
+import numpy as np
 import pytest
+from click.testing import CliRunner
 
+from edged.cli.graph import command
 from edged.graph import rollout
 from edged.graph.check import load
-from edged.graph.daemons import client, loads, observe, record_of
+from edged.graph.daemons import DaemonView, client, loads, observe, record_of
+from edged.graph.rescale import _exported
 from edged.graph.status import status
+from edged.job import state_transfer
 from edged.rest import ApiError
-from tests.graph.support import at, fleet, lonely
+from tests.graph.support import MEAN, READINGS, at, farm, fleet, lonely, written
 
 NAMES = ("gate", "site-a")
 
@@ -163,3 +169,83 @@ def test_a_daemon_with_jobs_may_not_leave_the_document(graph):
     lone["daemons"] = {"gate": graph["daemons"]["gate"]}
     with pytest.raises(rollout.RolloutError, match="site-a may run jobs"):
         deployed(lone)
+
+
+def test_a_state_that_does_not_fit_is_refused_and_the_daemon_goes_on(graph):
+    """The put may be repeated with another state."""
+    placed, _ = seen(graph)
+    stream = {key: value for key, value in READINGS.items() if key != "place"}
+    window = {key: value for key, value in MEAN.items() if key != "place"}
+    job = {
+        "name": "alone",
+        "streams": {"readings": stream},
+        "operators": {"mean": {**window, "input": "readings"}},
+        "sinks": {"means": {"type": "pages", "input": "mean"}},
+    }
+    with client(placed.plan.daemons["gate"]) as api:
+
+        def put(state):
+            rollout.send_state(api, "alone", state_transfer.pack(state))
+            body = json.dumps(job).encode()
+            return api.put_job("alone", body, "application/json", state=True)
+
+        with pytest.raises(ApiError, match="does not fit the operators of alone"):
+            put({"operators/mean/groups": np.arange(3)})
+        with pytest.raises(ApiError, match="is not of an operator"):
+            put({"streams/readings/counts/rows": np.arange(3)})
+        assert put({})["state"] == "running"
+        api.drain_job("alone")
+        assert put(state_transfer.unpack(_exported(api, "alone")))["name"] == "alone"
+        api.delete_job("alone")
+
+
+def test_a_graph_that_is_removed_leaves_no_state_beside_its_document(graph, tmp_path):
+    """Its versions begin again at 1, as which the state would be taken for that of another one."""
+    deployed(graph)
+    file = written(tmp_path, graph)
+    (tmp_path / f"{file.name}.rescale").write_bytes(b"state")
+    answer = CliRunner().invoke(command, ["remove", "--now", str(file)])
+    assert answer.exit_code == 0, answer.output
+    assert [each.name for each in tmp_path.iterdir()] == [file.name]
+
+
+def test_a_version_of_ten_digits_can_be_claimed_on(graph):
+    placed, _ = seen(graph)
+    with client(placed.plan.daemons["gate"]) as api:
+        last = api.claim_graph("lonely", ["gate"], 1, "deploying", 2**31 - 2, if_none_match="*")
+        api.claim_graph("lonely", ["gate"], 1, "deployed", 2**31 - 2, if_match=last["etag"])
+        api.forget_graph("lonely")
+
+
+def test_two_deployments_that_blocked_each_other_leave_the_next_version():
+    records = [{"version": 4, "digest": 7}, {"version": 4, "digest": 8}]
+    views = {str(i): DaemonView(str(i), record=record) for i, record in enumerate(records)}
+    assert [rollout.next_version(views, made) for made in (7, 8, 9, None)] == [5, 5, 5, 5]
+    assert rollout.next_version({"0": views["0"]}, 7) == 4
+
+
+def test_a_job_of_another_graph_is_not_replaced():
+    placed = load(lonely())
+    views = {name: DaemonView(name) for name in NAMES}
+    other = {"name": "lonely-readings-1", "document": {}}
+    views["site-a"] = replace(views["site-a"], others={"lonely-readings-1": other})
+    with pytest.raises(rollout.RolloutError, match="that is not of lonely is called"):
+        rollout.deploy(placed, views)
+
+
+def test_left_over_jobs_end_upstream_first():
+    placed = load(farm())
+    views = {name: DaemonView(name) for name in ("site-a", "site-b", "gate")}
+    for job in placed.jobs:
+        views[job.daemon].jobs[job.name] = {"document": job.document}
+    jobs = [(view, name) for view in views.values() for name in view.jobs]
+    assert [(name, feeds) for _, name, feeds in rollout._upstream_first(jobs)] == [
+        ("farm-readings-0", True), ("farm-mean-0", False), ("farm-mean-1", False),
+    ]  # fmt: skip
+
+
+def test_nothing_ends_while_a_rescaling_holds_its_state():
+    views = {name: DaemonView(name, record={"state": "rescaling"}) for name in NAMES}
+    for end in (rollout.deploy, rollout.stop, rollout.remove):
+        with pytest.raises(rollout.RolloutError, match="interrupted"):
+            end(load(lonely()), views)

@@ -11,7 +11,8 @@ from edged.central.cli_desired import change_documents
 from edged.documents import checked_json
 from edged.graph import desired
 from edged.graph.check import load
-from tests.graph.support import READINGS, lonely
+from edged.graph.rollout import RolloutError
+from tests.graph.support import READINGS, farm, lonely
 
 OTHER = {"name": "other"}
 
@@ -50,3 +51,20 @@ def test_a_later_version_takes_away_what_it_lacks(landing):
     assert states(landing)["site-a"]["document"]["jobs"] == []
     changed = lonely(promises={"latency": "90ms", "memory": "8MiB"})
     assert desired.deploy(load(changed), landing).version == 2
+
+
+def test_state_is_not_left_behind(landing):
+    desired.deploy(load(farm()), landing)
+    fewer = farm()
+    fewer["operators"]["mean"] = {**fewer["operators"]["mean"], "place": ["site-a"]}
+    before = states(landing)
+    with pytest.raises(RolloutError, match="mean would leave state behind"):
+        desired.deploy(load(fewer), landing)
+    assert states(landing) == before
+
+
+def test_a_job_of_another_owner_is_not_doubled(landing):
+    named = {"jobs": [{"name": "lonely-readings-0"}]}
+    change_documents(landing, ["gate"], lambda _: {"gate": named})
+    with pytest.raises(RolloutError, match="another job is called lonely-readings-0"):
+        desired.deploy(load(lonely()), landing)
