@@ -1,9 +1,10 @@
 """`runs`: sorted runs in memory and in files, a directory for each in memory.
 
-A beat's changes become one run in memory.  Runs in memory become a file when they reach half of
-the memory allowed, and files and runs are merged as `edged.tables.compaction` decides, in slices.
-Files are mapped: a probe reads no more than the pages that it needs, and pages that memory has no
-room for are dropped by the operating system without a write.  docs/tables.md describes the design.
+A beat's changes become one run in memory.  Runs in memory become a file when they reach HELD_BYTES
+or half of the memory allowed, and files and runs are merged as `edged.tables.compaction` decides,
+in slices.  Files are mapped: a probe reads no more than the pages that it needs, and pages that
+memory has no room for are dropped by the operating system without a write.  docs/tables.md
+describes the design.
 """
 
 from __future__ import annotations

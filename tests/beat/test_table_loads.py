@@ -3,8 +3,6 @@
 import random
 import shutil
 from collections import Counter
-from itertools import pairwise
-from pathlib import Path
 
 import pytest
 
@@ -14,8 +12,7 @@ from edged.errors import StoreCorrupt
 from edged.store import Store
 from edged.tables.compaction import RUNS_MAX
 from tests.beat.support import T0, HandClock, changed, rows_of
-from tests.beat.test_tables import JOB, WAITING, Tables
-from tests.store.simdisk import PowerCut, SimDisk
+from tests.beat.test_tables import JOB, WAITING, Tables, cut, killed
 from tests.whole import count
 
 
@@ -92,52 +89,15 @@ def test_rows_of_a_population_are_in_no_record_and_come_out_as_others_do(tmp_pat
 @pytest.mark.parametrize("seed", range(2))
 def test_a_killed_population_gives_the_pages_of_one_that_was_not(tmp_path, seed):
     """Kills with records since the last snapshot, during and after the population."""
-    with Tables(JOB, tmp_path / "whole") as whole:
-        for n in range(1, 19):
-            populate(whole, n, seed)
-        expected = [(page.key, bytes(page.data)) for page in whole.all_pages()]
-    got = []
-    with Tables(JOB, tmp_path / "cut", workers=2) as live:
-        for first, last in pairwise((1, 4, 5, 11, 14, 19)):
-            for n in range(first, last):
-                populate(live, n, seed)
-                if n % 7 == 0:
-                    live.snapshot()
-            got += [(page.key, bytes(page.data)) for page in live.all_pages()]
-            live.reopen()
+    got, expected = killed(
+        tmp_path, lambda live, n: populate(live, n, seed), (1, 4, 5, 11, 14, 19), snapshot_every=7
+    )
     assert got == expected
 
 
 @pytest.mark.parametrize("seed", range(count(3, 60)))
 def test_power_cuts_in_a_population_lose_nothing_that_was_committed(seed):
-    rng = random.Random(seed)
-    with Tables(JOB, Path("/store"), SimDisk()) as whole:
-        for n in range(1, 15):
-            populate(whole, n, seed, 20)
-        expected = {page.key: bytes(page.data) for page in whole.all_pages()}
-        written = whole.disk.operations
-    got, cuts = {}, 0
-    with Tables(JOB, Path("/cut"), SimDisk()) as live:
-        n = 1
-        while n < 15:
-            if cuts < 5:
-                live.disk.cut_at = live.disk.operations + rng.randrange(1, written // 3)
-            try:
-                while n < 15:
-                    populate(live, n, seed, 20)
-                    got |= {page.key: bytes(page.data) for page in live.all_pages()}
-                    n += 1
-                    if n % 4 == 0:
-                        live.snapshot()
-            except PowerCut:
-                cuts += 1
-                live.disk = live.disk.after_power_cut(rng)
-                live.reopen()
-                n = live.beats + 1
-        stored = {ref.key for ref in live.store.pending()}
-    assert cuts
-    assert stored == expected.keys()
-    assert {key: expected[key] for key in got} == got
+    cut(lambda live, n: populate(live, n, seed, 20), 15, 4, seed)
 
 
 def test_files_that_records_name_stay_until_two_snapshots_are_behind_them(tmp_path):

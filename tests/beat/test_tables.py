@@ -207,46 +207,44 @@ def test_a_stream_does_not_wait_where_the_document_says_so():
         assert live.beat().streams["r"].take_rows == 1
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_a_run_that_is_killed_gives_the_pages_of_one_that_was_not(tmp_path, seed):
-    """Kills after several beats, with snapshots between; workers differ."""
-    with Tables(JOB, tmp_path / "whole") as whole:
-        for n in range(1, 31):
-            some_beat(whole, n, seed)
+def killed(path, beat, firsts, snapshot_every):
+    """The pages of beats that are killed before each of `firsts`, and of ones that are not."""
+    with Tables(JOB, path / "whole") as whole:
+        for n in range(1, firsts[-1]):
+            beat(whole, n)
         expected = [(page.key, bytes(page.data)) for page in whole.all_pages()]
-        assert list((tmp_path / "whole" / "tables").rglob("*.run")), "the state has files"
     got = []
-    with Tables(JOB, tmp_path / "cut", workers=2) as live:
-        for first, last in pairwise((1, 7, 8, 20, 31)):
+    with Tables(JOB, path / "cut", workers=2) as live:
+        for first, last in pairwise(firsts):
             for n in range(first, last):
-                some_beat(live, n, seed)
-                if n % 5 == 0:
+                beat(live, n)
+                if n % snapshot_every == 0:
                     live.snapshot()
             got += [(page.key, bytes(page.data)) for page in live.all_pages()]
             live.reopen()
-    assert got == expected
+    return got, expected
 
 
-@pytest.mark.parametrize("seed", range(count(4, 60)))
-def test_power_cuts_at_any_write_lose_nothing_that_was_committed(seed):
+def cut(beat, stop, snapshot_every, seed):
+    """Beats before `stop` with power cuts at any write lose nothing that was committed."""
     rng = random.Random(seed)
     with Tables(JOB, Path("/store"), SimDisk()) as whole:
-        for n in range(1, 19):
-            some_beat(whole, n, seed, 60)
+        for n in range(1, stop):
+            beat(whole, n)
         expected = {page.key: bytes(page.data) for page in whole.all_pages()}
         written = whole.disk.operations
     got, cuts = {}, 0
     with Tables(JOB, Path("/cut"), SimDisk()) as live:
         n = 1
-        while n < 19:
+        while n < stop:
             if cuts < 5:
                 live.disk.cut_at = live.disk.operations + rng.randrange(1, written // 3)
             try:
-                while n < 19:
-                    some_beat(live, n, seed, 60)
+                while n < stop:
+                    beat(live, n)
                     got |= {page.key: bytes(page.data) for page in live.all_pages()}
                     n += 1
-                    if n % 3 == 0:
+                    if n % snapshot_every == 0:
                         live.snapshot()
             except PowerCut:
                 cuts += 1
@@ -257,6 +255,21 @@ def test_power_cuts_at_any_write_lose_nothing_that_was_committed(seed):
     assert cuts
     assert stored == expected.keys(), "nothing was acknowledged, so everything is still there"
     assert {key: expected[key] for key in got} == got
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_run_that_is_killed_gives_the_pages_of_one_that_was_not(tmp_path, seed):
+    """Kills after several beats, with snapshots between; workers differ."""
+    got, expected = killed(
+        tmp_path, lambda live, n: some_beat(live, n, seed), (1, 7, 8, 20, 31), snapshot_every=5
+    )
+    assert list((tmp_path / "whole" / "tables").rglob("*.run")), "the state has files"
+    assert got == expected
+
+
+@pytest.mark.parametrize("seed", range(count(4, 60)))
+def test_power_cuts_at_any_write_lose_nothing_that_was_committed(seed):
+    cut(lambda live, n: some_beat(live, n, seed, 60), 19, 3, seed)
 
 
 def test_files_that_no_snapshot_names_are_deleted(tmp_path):
