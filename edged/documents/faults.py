@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar, overload
 
 from edged.errors import JobError, JobFaults
 
@@ -23,7 +23,13 @@ class FaultCollector:
     def __init__(self) -> None:
         self.faults: list[JobError] = []
 
-    def attempt(self, call: Callable[[], _T], instead: _I) -> _T | _I:
+    @overload
+    def attempt(self, call: Callable[[], _T]) -> _T | None: ...
+
+    @overload
+    def attempt(self, call: Callable[[], _T], instead: _I) -> _T | _I: ...
+
+    def attempt(self, call: Callable[[], Any], instead: Any = None) -> Any:
         """The result of `call`; a JobError is recorded, and the result is `instead`."""
         try:
             return call()

@@ -34,13 +34,13 @@ rows of its own instance, whatever their keys.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from edged.documents import reader as doc
-from edged.documents.faults import each
+from edged.documents.faults import FaultCollector
 from edged.errors import JobError
 from edged.job.durability import DURABILITIES
 from edged.job.graph_tag import DAEMONS_MAX
@@ -65,7 +65,6 @@ _DAEMON_KEYS = (
 )  # fmt: skip
 _PLACED = ("place", "instances", "per_instance")
 """Keys of a part that are not those of a job."""
-_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -166,21 +165,8 @@ def read(document: Mapping[str, Any]) -> tuple[GraphPlan | None, list[JobError]]
     return (None if reader.faults else plan), reader.faults
 
 
-class _GraphReader:
-    """Reads one document; `attempt` records a JobError and returns None."""
-
-    def __init__(self) -> None:
-        self.faults: list[JobError] = []
-
-    def attempt(self, call: Callable[[], _T]) -> _T | None:
-        try:
-            return call()
-        except JobError as fault:
-            self.faults += each(fault)
-            return None
-
-    def note(self, path: str, problem: str, advice: str = "") -> None:
-        self.faults.append(JobError(path, problem, advice))
+class _GraphReader(FaultCollector):
+    """Reads one document."""
 
     def graph(self, given: Mapping[str, Any]) -> GraphPlan | None:
         if not isinstance(given, Mapping):

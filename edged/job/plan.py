@@ -31,7 +31,7 @@ from edged.data.schema import Schema
 from edged.data.schema_document import columns, time_column
 from edged.data.table_terms import DEBEZIUM, TableTerms
 from edged.documents import reader as doc
-from edged.documents.faults import FaultCollector, each
+from edged.documents.faults import FaultCollector
 from edged.errors import JobError
 from edged.job import governor, schedule, tables
 from edged.job.durability import DURABILITIES, EXACTLY_ONCE, faults_without_log
@@ -150,23 +150,16 @@ def _read(document: Mapping[str, Any]) -> tuple[JobPlan | None, list[JobError]]:
     return (None if reader.faults else plan), reader.faults
 
 
-class _JobReader:
-    """Reads one document; `attempt` records a JobError and returns None."""
+class _JobReader(FaultCollector):
+    """Reads one document."""
 
     def __init__(self) -> None:
-        self.faults: list[JobError] = []
+        super().__init__()
         self.name = ""
         self.links: dict[str, Link | None] = {}
         """None: the name exists, but its part is faulty."""
         self.operators: Collection[str] = ()
         self.schedules: dict[str, schedule.OperatorSchedule] = {}
-
-    def attempt(self, call: Callable[[], _T]) -> _T | None:
-        try:
-            return call()
-        except JobError as fault:
-            self.faults += each(fault)
-            return None
 
     def job(self, given: Mapping[str, Any]) -> JobPlan:
         if not isinstance(given, Mapping):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field, StringConstraints
 from typing_extensions import Required, TypedDict
@@ -17,6 +17,15 @@ Provenance = Annotated[
     str, Field(description="measured, modelled or simulated", examples=["measured"])
 ]
 Cursor = Annotated[str | None, Field(None, description="Cursor of the next page; null: the end")]
+
+
+def etag_field(example: str) -> Any:
+    """The field of a resource's ETag."""
+    return Field(
+        description="The ETag, for If-Match",
+        examples=[example],
+        json_schema_extra={"readOnly": True},
+    )
 
 
 class Fault(TypedDict, total=False):

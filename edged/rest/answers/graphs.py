@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field
 from typing_extensions import Required, TypedDict
 
-from edged.rest.answers.base import Cursor
+from edged.rest.answers.base import Cursor, etag_field
 
 
 class Graph(TypedDict, total=False):
@@ -19,16 +19,7 @@ class Graph(TypedDict, total=False):
     state: Required[Annotated[str, Field(description="deploying, rescaling, deployed or stopped")]]
     daemons: Annotated[list[str], Field(default_factory=list, examples=[["gate", "site"]])]
     at_us: Annotated[int, Field(0, description="Wall clock of the last change")]
-    etag: Required[
-        Annotated[
-            str,
-            Field(
-                description="The ETag, for If-Match",
-                examples=['"3.77"'],
-                json_schema_extra={"readOnly": True},
-            ),
-        ]
-    ]
+    etag: Required[Annotated[str, etag_field('"3.77"')]]
 
 
 class Graphs(TypedDict, total=False):

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 from typing_extensions import Required, TypedDict
 
-from edged.rest.answers.base import Cursor, Fault, Problem
+from edged.rest.answers.base import Cursor, Fault, Problem, etag_field
 
 DOCUMENT: dict[str, Any] = {
     "name": "power_curve",
@@ -50,16 +50,7 @@ class Job(TypedDict, total=False):
             description="State that a replacement kept, and state that it dropped",
         ),
     ]
-    etag: Required[
-        Annotated[
-            str,
-            Field(
-                description="The ETag, for If-Match",
-                examples=['"3.1795338538961019"'],
-                json_schema_extra={"readOnly": True},
-            ),
-        ]
-    ]
+    etag: Required[Annotated[str, etag_field('"3.1795338538961019"')]]
 
 
 class Jobs(TypedDict, total=False):
