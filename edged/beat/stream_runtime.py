@@ -139,8 +139,7 @@ class StreamRuntime:
         if self.plan.table is not None:
             self.populated |= self.ended or f.populated
             return batch, none
-        log = self.staging.origins
-        if not f.take_chunks or (log is not None and log.forwards):
+        if not f.take_chunks or self.staging.forwards:
             return batch, none
         chunks = self.staging.chunks()
         if int(chunks.time_min[: f.take_chunks].min()) >= before:

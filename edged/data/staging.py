@@ -214,6 +214,11 @@ class Staging:
         """Rows of the last beat that had any."""
 
     @property
+    def forwards(self) -> bool:
+        """Whether a message is acknowledged when what was made of it is (durability `through`)."""
+        return self.origins is not None and self.origins.forwards
+
+    @property
     def rows(self) -> int:
         """Rows staged and not consumed."""
         return self._tail - self._head

@@ -177,8 +177,7 @@ class StreamFeed:
         """Raise ProtocolError where another daemon has taken a link's producer over, or where only
         links can send."""
         producers = self.staging.producers
-        log = self.staging.origins
-        if greeting.session is None and log is not None and log.forwards:
+        if greeting.session is None and self.staging.forwards:
             raise ProtocolError(
                 f"stream {greeting.stream} is of a hop that keeps no log (through): it takes links"
                 " of other daemons only, which name an edged.session and an edged.from"

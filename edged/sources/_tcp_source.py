@@ -179,8 +179,7 @@ class TcpSource(Source):
         """Send ACKs.  Called on the commit thread."""
         for sealed in ticket:
             self._tell_losses(sealed)
-            log = sealed.feed.staging.origins
-            if log is not None and log.forwards:
+            if sealed.feed.staging.forwards:
                 continue  # `forwarded` acknowledges
             for first in range(0, max(1, sealed.numbers.size), SENDS_MAX):
                 part = slice(first, first + SENDS_MAX)
