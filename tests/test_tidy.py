@@ -120,8 +120,10 @@ def test_everything_public_has_a_docstring():
             n.body for n in TREES[name].body if isinstance(n, ast.ClassDef) and n.name[0] != "_"
         ]
         for node in [node for body in bodies for node in body]:
-            kinds = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
-            if isinstance(node, kinds) and node.name[0] != "_" and not ast.get_docstring(node):
+            if not isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                continue
+            overload = any(getattr(d, "id", "") == "overload" for d in node.decorator_list)
+            if node.name[0] != "_" and not overload and not ast.get_docstring(node):
                 lacking.append(f"{name}: {node.name}")
     assert lacking == []
 
