@@ -128,7 +128,7 @@ class SlotLane:
 
 
 class KeySlots:
-    """Slots of the keys of one input, or of two whose keys have the same types."""
+    """Slots of the keys of one input, or of several whose keys have the same types."""
 
     def __init__(
         self, inputs: Sequence[KeyColumns], words: int, workers: Workers, *, null_keys: bool = True
@@ -144,12 +144,20 @@ class KeySlots:
         self._rows = 0
         self._found: list[tuple[Hashes, Slots]] = [_none()] * len(inputs)
 
-    def find(self, beat: BeatContext, batch: Batch, side: int = 0, makes: bool = True) -> Slots:
-        """The slots of an input's rows; they are numbers of their lane, -1: none."""
+    def sweep(self) -> None:
+        """Drop keys that are forgotten, where there are many; slots that were found are void."""
+        for lane in self.lanes:
+            lane.sweep(self.horizon_us)
+
+    def find(
+        self, beat: BeatContext, batch: Batch, side: int = 0, *, makes: bool = True,
+        counts: bool = True,
+    ) -> Slots:  # fmt: skip
+        """The slots of an input's rows; they are numbers of their lane, -1: none.
+
+        `makes`: new keys get one.  `counts`: the rows are new ones.
+        """
         columns, count = self._inputs[side], len(self.lanes)
-        if side == 0:
-            for lane in self.lanes:
-                lane.sweep(self.horizon_us)
         hashes = hash_columns(batch, columns.names, self._scratch, f"{side}", beat.workers)
         slots: Slots = self._scratch.get(f"{side}.slots", batch.rows, np.int32)
         table, calls = batch.addresses(), []
@@ -163,7 +171,7 @@ class KeySlots:
             keys = columns.shape.keys
             calls.append(partial(lane.find, table, keys, settings, hashes, batch.rows, slots))
         _run(beat, batch.rows, calls)
-        self._rows += batch.rows
+        self._rows += batch.rows * counts
         self._found[side] = hashes, slots
         return slots
 

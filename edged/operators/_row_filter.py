@@ -120,6 +120,7 @@ class RowFilter(Operator):
 
     def _passing(self, beat: BeatContext, batch: Batch) -> Batch:
         plan, slots = self._plan, self._slots
+        slots.sweep()
         slots.find(beat, batch)
         flags: Flags = self._scratch.get("flags", batch.rows, np.uint8)
         times = batch[plan.input.time].values

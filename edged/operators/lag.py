@@ -201,6 +201,7 @@ class Lag(Operator):
 
     def _before(self, beat: BeatContext, batch: Batch) -> Ints:
         """The number of the row before each row."""
+        self._slots.sweep()
         number = self._last.append(batch)
         self._slots.find(beat, batch)
         before: Ints = self._scratch.get("numbers", batch.rows, np.int64)
