@@ -56,6 +56,8 @@ class Delivery:
     damage: PageProblem | None = None
     lost: tuple[str, int, int, int] | None = None
     """(stream, partition, first, last): pages that the device has lost for good."""
+    token: str = ""
+    """The sender's."""
 
     def declares(self, header: Header, high: int) -> bool:
         """Whether all pages of a partition between its high water and this page are lost."""

@@ -24,8 +24,8 @@ Pages that the device has lost for good are declared for one partition a request
 missed them before: `X-Edged-Lost: <partition> <first> <last> <stream, percent-encoded>`.  The page
 behind them lands then.
 
-400 missing or wrong headers, 401 token, 413 body too large or of too many pages, 503 the landing
-has failed.
+400 missing or wrong headers, 401 token, 413 body too large or of too many pages, 429 a gateway
+takes no pages now (`Retry-After`), 503 the landing has failed.
 
 Both sides may send `X-Edged-Check` (see `edged/uplink/integrity.py`); answers to pages always carry
 it. A body is read only when it fits into `BODIES_BYTES_MAX`, of which one device gets an eighth at
@@ -43,7 +43,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Protocol
 
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response
@@ -53,8 +53,8 @@ from edged.central.admission import DAMAGED, FENCED, FULL, QUOTA, DeliveryOutcom
 from edged.central.body_budget import BodyBudget
 from edged.central.compaction_metrics import CompactionMetrics
 from edged.central.fleet import Fleet
-from edged.central.group_commit import GroupCommitter
-from edged.central.landing import Landing
+from edged.central.group_commit import Committer, CommitterBusy, OnCommit
+from edged.central.landing import Registrations
 from edged.central.log_throttle import ProblemLog
 from edged.central.metrics import DurationHistogram, centre
 from edged.central.page_request import (
@@ -67,7 +67,6 @@ from edged.central.page_request import (
 from edged.central.report_queue import ReportQueue
 from edged.central.schemas import SCHEMA_BYTES_MAX, valid_id
 from edged.central.stats import CollectorStats
-from edged.central.tokens import Tokens
 from edged.errors import CentralError, SchemaMismatch
 from edged.http.llhttp_protocol import AnswerInOneWrite, DirectApplication
 from edged.metrics import Exposition
@@ -92,16 +91,27 @@ _Sent = tuple[int, list[tuple[bytes, bytes]], bytes]
 _LOG = logging.getLogger(__name__)
 
 
+class Authority(Protocol):
+    """What knows the devices' tokens."""
+
+    def allows(self, device: str, token: str) -> bool:
+        """Whether `token` belongs to `device`."""
+
+
 class Collector:
-    """The routes and their shared state.  `failed` is set when the landing has failed."""
+    """The routes and their shared state.  `failed` is set when the landing has failed.
+
+    `committer` makes what commits pages, of a function to call when that has failed, and of one to
+    call with the seconds that each commit took.
+    """
 
     def __init__(
         self,
-        landing: Landing,
-        tokens: Tokens | None,
+        landing: Registrations,
+        tokens: Authority | None,
+        committer: Callable[[Callable[[], None], OnCommit], Committer],
         *,
         body_bytes_max: int,
-        pause_us: int,
         fleet: Fleet | None = None,
         syncs: DurationHistogram | None = None,
         devices_max: int = DEVICES_MAX,
@@ -118,7 +128,7 @@ class Collector:
         self._body_bytes_max = body_bytes_max
         share = max(BODIES_BYTES_MAX // 8, body_bytes_max)
         self._budget = BodyBudget(max(BODIES_BYTES_MAX, body_bytes_max), share)
-        self._committer = GroupCommitter(landing, self.failed.set, pause_us, self.commits.observe)
+        self._committer = committer(self.failed.set, self.commits.observe)
         self._threads = ThreadPoolExecutor(2, thread_name_prefix="collector")
         self._problem_log = ProblemLog()
         self._reports = None if fleet is None else ReportQueue(fleet.on_contact)
@@ -232,7 +242,7 @@ class Collector:
             try:
                 outcome = await self._committer.commit(delivery)
             except CentralError as problem:
-                raise RequestRefused(503, str(problem)) from problem
+                raise _refusal_of(problem) from problem
         return self._answer(sender, outcome)
 
     def _sender(self, scope: Scope) -> tuple[DeviceSession, int]:
@@ -244,7 +254,7 @@ class Collector:
 
     def _outcome(self, sender: DeviceSession, outcome: DeliveryOutcome | CentralError) -> Answer:
         if isinstance(outcome, CentralError):
-            raise RequestRefused(503, str(outcome))
+            raise _refusal_of(outcome)
         return self._answer(sender, outcome)
 
     def _answer(self, sender: DeviceSession, outcome: DeliveryOutcome) -> Answer:
@@ -273,15 +283,19 @@ class Collector:
     def _device(self, headers: RequestHeaders, scope: Scope) -> str:
         """The device of a request, which is authenticated from here on."""
         device = headers.text(b"x-edged-device")
-        if self._tokens is not None:
-            scheme, _, token = headers.text(b"authorization").partition(" ")
-            if scheme.lower() != "bearer" or not self._tokens.allows(device, token.strip()):
-                self.stats.unauthorized += 1
-                raise RequestRefused(401, "the token is missing or is not this device's")
+        if self._tokens is not None and not self._tokens.allows(device, headers.token()):
+            self.stats.unauthorized += 1
+            raise RequestRefused(401, "the token is missing or is not this device's")
         if not valid_id(device):
             raise RequestRefused(400, "X-Edged-Device is missing or is not a valid device name")
         scope["state"][_KNOWN] = True
         return device
+
+
+def _refusal_of(problem: CentralError) -> RequestRefused:
+    if isinstance(problem, CommitterBusy):
+        return RequestRefused(429, str(problem), problem.retry_after_s)
+    return RequestRefused(503, str(problem))
 
 
 def _refusal(refused: RequestRefused) -> dict[str, Any]:
@@ -290,7 +304,10 @@ def _refusal(refused: RequestRefused) -> dict[str, Any]:
 
 async def _refuse(_: Request, refused: Exception) -> Response:
     assert isinstance(refused, RequestRefused)
-    return JSONResponse(_refusal(refused), refused.status, {"Connection": "close"})
+    headers = {"Connection": "close"}
+    if refused.retry_after_s:
+        headers["Retry-After"] = str(refused.retry_after_s)
+    return JSONResponse(_refusal(refused), refused.status, headers)
 
 
 class _Application(DirectApplication):
@@ -339,7 +356,10 @@ class _Application(DirectApplication):
         await send({"type": "http.response.body", "body": body})
 
     def _refused(self, refused: RequestRefused) -> _Sent:
-        return self._answer(refused.status, _refusal(refused), close=True)
+        status, headers, body = self._answer(refused.status, _refusal(refused), close=True)
+        if refused.retry_after_s:
+            headers.append((b"retry-after", b"%d" % refused.retry_after_s))
+        return status, headers, body
 
     def _answer(self, status: int, content: Mapping[str, Any], close: bool) -> _Sent:
         self._collector.answered(status)

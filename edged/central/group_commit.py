@@ -18,6 +18,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable
+from typing import Protocol
 
 from edged.central.admission import Delivery, DeliveryOutcome
 from edged.central.landing import Landing
@@ -27,7 +28,33 @@ GROUP_BYTES_MAX = 32 << 20
 GROUP_DEVICES_MAX = 64
 _LOG = logging.getLogger(__name__)
 OnOutcome = Callable[["DeliveryOutcome | CentralError"], None]
+OnCommit = Callable[[float], None]
 _Waiting = tuple[Delivery, OnOutcome]
+
+
+class CommitterBusy(CentralError):
+    """Pages are not durable yet; the device is to send them again after a pause."""
+
+    retry_after_s = 5
+
+
+class Committer(Protocol):
+    """What makes deliveries durable."""
+
+    failure: CentralError | None
+    """Why no further one can be."""
+    groups: int
+    """Commits so far."""
+
+    def submit(self, delivery: Delivery, on_outcome: OnOutcome) -> None:
+        """Commit `delivery`; `on_outcome` is called on the event loop once it is durable, or with
+        the reason why it is not."""
+
+    async def commit(self, delivery: Delivery) -> DeliveryOutcome:
+        """The result of `delivery`, which is durable on return.  Raises CentralError."""
+
+    def close(self) -> None:
+        """Commit what waits; no further calls are allowed."""
 
 
 class GroupCommitter:
@@ -41,7 +68,7 @@ class GroupCommitter:
         landing: Landing,
         on_failed: Callable[[], None],
         pause_us: int = 0,
-        on_commit: Callable[[float], None] = lambda _: None,
+        on_commit: OnCommit = lambda _: None,
     ) -> None:
         self.groups = 0
         self._on_commit = on_commit

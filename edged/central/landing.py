@@ -72,8 +72,8 @@ SEAL_DEVICES = 32
 """Records made durable in one step of a seal; a segment of fewer devices is sealed at once."""
 
 
-class Landing(Protocol):
-    """The interface of a page store, as a collector uses it."""
+class Registrations(Protocol):
+    """What a collector knows beside pages; safe on any thread."""
 
     def register(self, stream: str, version: int, text: str) -> None:
         """Register a schema durably; raises SchemaMismatch if another one is registered."""
@@ -88,6 +88,13 @@ class Landing(Protocol):
         or older.
         """
 
+    def largest_share(self) -> float:
+        """The largest share of its quota that a device uses; safe on any thread."""
+
+
+class Landing(Registrations, Protocol):
+    """The interface of a page store, as a collector uses it."""
+
     def commit(self, deliveries: Sequence[Delivery]) -> list[DeliveryOutcome]:
         """Land what is admitted, durably and visibly; one outcome per delivery.
 
@@ -99,9 +106,6 @@ class Landing(Protocol):
 
         After an exception as after one of `commit`.
         """
-
-    def largest_share(self) -> float:
-        """The largest share of its quota that a device uses; safe on any thread."""
 
     def close(self) -> None:
         """Release the landing."""

@@ -46,7 +46,7 @@ class BoundedListener(socket.socket):
 
 
 def listen(host: str, port: int) -> BoundedListener:
-    """A listener on `host:port`; raises the process's descriptor limit to its hard limit.
+    """A listener on `host:port`, `bounded`.
 
     Raises ConfigError if the address cannot be bound.
     """
@@ -60,6 +60,11 @@ def listen(host: str, port: int) -> BoundedListener:
         listener.close()
         raise ConfigError(f"cannot listen on {host}:{port}: {problem.strerror}") from problem
     listener.set_inheritable(False)
+    return bounded(listener)
+
+
+def bounded(listener: BoundedListener) -> BoundedListener:
+    """The listener with its bound; raises the process's descriptor limit to its hard limit."""
     files = _descriptors()
     listener.most = max(files - KEPT, files // 4)
     return listener

@@ -23,11 +23,12 @@ _U64 = re.compile(r"\d{1,20}")
 
 
 class RequestRefused(Exception):
-    """A request that is answered with `status` before its body is read."""
+    """A request that is answered with `status`; the sender is to wait `retry_after_s`, 0: as long
+    as it chooses."""
 
-    def __init__(self, status: int, detail: str) -> None:
+    def __init__(self, status: int, detail: str, retry_after_s: int = 0) -> None:
         super().__init__(detail)
-        self.status, self.detail = status, detail
+        self.status, self.detail, self.retry_after_s = status, detail, retry_after_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,7 @@ class DeviceSession:
     """The device's version of the desired state."""
     lost: tuple[str, int, int, int] | None = None
     """Pages that the device has lost for good: stream, partition, first, last."""
+    token: str = ""
 
 
 class RequestHeaders:
@@ -69,7 +71,13 @@ class RequestHeaders:
                 400, "X-Edged-Epoch and X-Edged-Session (counter:nonce) are needed"
             )
         desired = _u64(self.get(b"x-edged-desired") or "0") or 0
-        return DeviceSession(device, epoch, counter, nonce, desired, _lost(self.text(_LOST)))
+        lost = _lost(self.text(_LOST))
+        return DeviceSession(device, epoch, counter, nonce, desired, lost, self.token())
+
+    def token(self) -> str:
+        """The bearer's token; empty without one."""
+        scheme, _, token = self.text(b"authorization").partition(" ")
+        return token.strip() if scheme.lower() == "bearer" else ""
 
     def announced(self, bytes_max: int) -> int:
         """The body's announced size, or the largest allowed; raises RequestRefused if it is too
@@ -157,8 +165,9 @@ def check(sender: DeviceSession, body: bytes | bytearray) -> Delivery:
     except PageError as problem:
         damage = PageProblem(DAMAGED, str(problem), offset=offset)
     return Delivery(
-        sender.device, sender.epoch, sender.counter, sender.nonce, pages, damage, sender.lost
-    )
+        sender.device, sender.epoch, sender.counter, sender.nonce, pages, damage, sender.lost,
+        sender.token,
+    )  # fmt: skip
 
 
 def _damage(

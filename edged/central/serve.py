@@ -19,6 +19,7 @@ import uvicorn
 from edged.central.collector import BODY_BYTES_MAX, Collector, application
 from edged.central.compaction_metrics import CompactionMetrics
 from edged.central.fleet import Fleet
+from edged.central.group_commit import GroupCommitter
 from edged.central.landing import DirectoryLanding
 from edged.central.landing_quota import SHARE
 from edged.central.listener import BoundedListener, listen
@@ -59,7 +60,7 @@ class CollectorSettings:
     """Address and port of the metrics; None: not served."""
 
 
-class _Server(uvicorn.Server):
+class HttpServer(uvicorn.Server):
     """Calls `on_ready` when it listens."""
 
     on_ready: Callable[[], None]
@@ -93,7 +94,7 @@ def serve(settings: CollectorSettings, on_ready: Callable[[str, str], None]) -> 
         signal.signal(number, lambda caught, _: early.append(caught))
     try:
         selector = CoalescingSelector(settings.coalesce_us / 1e6)
-        failed = _run(
+        failed = run_on(
             selector, _serve(settings, landing, syncs, tokens, listener, on_ready, early, selector)
         )
     finally:
@@ -103,7 +104,7 @@ def serve(settings: CollectorSettings, on_ready: Callable[[str, str], None]) -> 
         raise type(failed)(f"landing {settings.landing} failed; the log says why")
 
 
-def _run(selector: CoalescingSelector, main: Coroutine[Any, Any, _Failure]) -> _Failure:
+def run_on(selector: CoalescingSelector, main: Coroutine[Any, Any, _Failure]) -> _Failure:
     """`asyncio.run` on a loop with `selector`."""
     loop = asyncio.SelectorEventLoop(selector)
     try:
@@ -111,6 +112,34 @@ def _run(selector: CoalescingSelector, main: Coroutine[Any, Any, _Failure]) -> _
     finally:
         loop.run_until_complete(loop.shutdown_asyncgens())
         loop.close()
+
+
+def http_server(
+    collector: Collector,
+    selector: CoalescingSelector,
+    tls_cert: str | Path | None,
+    tls_key: str | Path | None,
+) -> HttpServer:
+    """The server of a collector's routes, on an event loop with `selector`."""
+    return HttpServer(
+        uvicorn.Config(
+            application(collector, selector.hurry),
+            loop="asyncio",
+            http=LlhttpProtocol,
+            ws="none",
+            lifespan="off",
+            interface="asgi3",
+            proxy_headers=False,  # no address of a client is used
+            log_config=None,  # logged like everything else
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            timeout_keep_alive=_KEEP_ALIVE_SECONDS,
+            timeout_graceful_shutdown=_GRACE_SECONDS,
+            ssl_certfile=tls_cert,
+            ssl_keyfile=tls_key,
+        )
+    )
 
 
 async def _serve(
@@ -127,8 +156,8 @@ async def _serve(
     collector = Collector(
         landing,
         tokens,
+        lambda failed, commit: GroupCommitter(landing, failed, settings.group_commit_us, commit),
         body_bytes_max=settings.body_bytes_max,
-        pause_us=settings.group_commit_us,
         fleet=Fleet(settings.landing, settings.devices_max),
         syncs=syncs,
         devices_max=settings.devices_max,
@@ -141,25 +170,7 @@ async def _serve(
         except ConfigError:
             collector.close()
             raise
-    server = _Server(
-        uvicorn.Config(
-            application(collector, selector.hurry),
-            loop="asyncio",
-            http=LlhttpProtocol,
-            ws="none",
-            lifespan="off",
-            interface="asgi3",
-            proxy_headers=False,  # no address of a client is used
-            log_config=None,  # logged like everything else
-            log_level="warning",
-            access_log=False,
-            server_header=False,
-            timeout_keep_alive=_KEEP_ALIVE_SECONDS,
-            timeout_graceful_shutdown=_GRACE_SECONDS,
-            ssl_certfile=settings.tls_cert,
-            ssl_keyfile=settings.tls_key,
-        )
-    )
+    server = http_server(collector, selector, settings.tls_cert, settings.tls_key)
     host, port = listener.getsockname()[:2]
 
     def ready() -> None:

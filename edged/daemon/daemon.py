@@ -45,6 +45,7 @@ from edged.events.publisher import EventPublisher
 from edged.job.coexistence import check_coexistence, check_store_size
 from edged.job.plan import JobPlan, load_kinds
 from edged.links.in_flight import InFlight
+from edged.pages.container import GATEWAY_DIRECTORY
 from edged.placement.profile import load_profile
 from edged.platform.clock import Clock, SystemClock
 from edged.platform.event_loop import EventLoop
@@ -332,6 +333,7 @@ def _start_uplink(
     uplink.lost((g.stream, g.partition or 0, g.first, g.last) for g in lost)
     if uplink.has_centre:
         prepare(uplink, settings.directory, settings.telemetry)
+        uplink.forward_from(str(settings.directory / GATEWAY_DIRECTORY))
         uplink.start()
     return uplink
 

@@ -17,7 +17,8 @@ After each answer that acknowledged pages or changed the state the child sends
      "unreadable": [[stream, partition]],       (only after a page could not be read)
      "missing": [[stream, partition, seq]]}     (only where the centre asks for a page not offered)
 
-Links send likewise, with `links`, their states, instead of `status`.
+Links send likewise, with `links`, their states, instead of `status`; so do other devices whose
+pages are forwarded (edged/uplink/forwarder.py).
 
 A desired state is written to `desired_file` atomically before its version is sent to the daemon.
 The eventfd `notice` then wakes the daemon.  It also does so when the socket is full of unread
@@ -39,27 +40,22 @@ import signal
 import socket
 import threading
 import time
+from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from edged.links.page import is_link
+from edged.pages.container import is_carried
 from edged.uplink import telemetry
 from edged.uplink.client import CollectorClient
+from edged.uplink.execution import execute, lost_header
+from edged.uplink.forwarder import Forwarder
+from edged.uplink.json_file import replace_json
 from edged.uplink.links import LinkSenders
 from edged.uplink.outbox import READ_BYTES
-from edged.uplink.pages import PageReader, WrongPage
+from edged.uplink.pages import PageReader
 from edged.uplink.send_queue import PageLocation
 from edged.uplink.sender import Sender
-from edged.uplink.tasks import (
-    LOST_HEADER,
-    NoReply,
-    RegisterSchema,
-    Reply,
-    Result,
-    SendPages,
-    Task,
-    Unreadable,
-)
+from edged.uplink.tasks import RegisterSchema, Result, SendPages, Task, Unreadable
 from edged.uplink.upload_schedule import opens_in_s
 
 
@@ -78,7 +74,7 @@ class Child:
         )
         self._sender.desired_version = int(config.get("desired_version", 0))
         for lost in config.get("lost", ()):
-            if not is_link(lost[0]):
+            if not _is_others(lost[0]):
                 self._sender.lost(*lost)
         self._windows = config.get("windows", [])
         self._opened = False
@@ -89,6 +85,7 @@ class Child:
         self._returning = 0
         """Lanes between two tasks: they will find new work without being woken."""
         self._links = LinkSenders(self._on_links)
+        self._forwarder = Forwarder(config, self._on_links, self._opens_in_s)
 
     def start(self) -> None:
         """Start the lanes, if there is a centre, and the links."""
@@ -104,15 +101,15 @@ class Child:
             for stream, partition, seq, offset, length in pages
         ]
         lost = message.get("lost", ())
-        self._command_links(message, offered, lost)
+        self._command_others(message, offered, lost)
         with self._lock:
             for stream, version, text in message.get("schemas", ()):
                 self._sender.register(stream, int(version), text)
             for place in offered:
-                if not is_link(place.stream):
+                if not _is_others(place.stream):
                     self._sender.offer(place)
             for pages in lost:
-                if not is_link(pages[0]):
+                if not _is_others(pages[0]):
                     self._sender.lost(*pages)
             if message.get("retry"):
                 self._opened = True
@@ -123,22 +120,33 @@ class Child:
                 self._report(**message["report"])
             if not self._returning:
                 self._wake()
+        if "windows" in message:
+            self._forwarder.windows_changed()
 
-    def _command_links(
+    def _command_others(
         self, message: dict[str, Any], offered: list[PageLocation], lost: list[Any]
     ) -> None:
-        """The links' part of a line.  Without the lock: a link may report at once, and lanes take
-        the lock while they report."""
+        """The part of a line for links and for devices whose pages are forwarded.  Without the
+        lock: they may report at once, and lanes take the lock while they report."""
         if "links" in message:
             self._links.follow(message["links"])
         for place in offered:
-            if is_link(place.stream):
-                self._links.offer(place)
+            if _is_others(place.stream):
+                self._other(place.stream).offer(place)
         for pages in lost:
-            if is_link(pages[0]):
-                self._links.lost(*pages)
+            if _is_others(pages[0]):
+                self._other(pages[0]).lost(*pages)
         if message.get("retry"):
             self._links.retry()
+            self._forwarder.retry()
+
+    def _other(self, stream: str) -> LinkSenders | Forwarder:
+        """What sends the pages of this name."""
+        return self._links if is_link(stream) else self._forwarder
+
+    def _opens_in_s(self) -> float | None:
+        """When the upload windows open; None: they are open."""
+        return opens_in_s(self._windows, time.time())
 
     def _report(self, seq: int, values: list[Any], bytes_max: int, first: bool) -> None:
         device, epoch = self._config["device"], self._config["epoch"]
@@ -160,12 +168,8 @@ class Child:
             self._returning += 1
         while True:
             task = self._wait(woken)
-            client.headers = self._headers() | _lost_header(task)
-            try:
-                result = _execute(task, client, reader)
-            except Exception as problem:
-                result = NoReply(f"{type(problem).__name__}: {problem}")
-            self._done(task, result)
+            client.headers = self._headers() | lost_header(task)
+            self._done(task, execute(task, client, reader))
 
     def _headers(self) -> dict[str, str]:
         config = self._config
@@ -199,7 +203,7 @@ class Child:
 
     def _apply_windows(self, now_s: float) -> None:
         self._opened = self._opened and self._sender.queue.pages > 0
-        wait_s = None if self._opened else opens_in_s(self._windows, time.time())
+        wait_s = None if self._opened else self._opens_in_s()
         self._sender.closed_until_s = None if wait_s is None else now_s + wait_s
 
     def _done(self, task: Task, result: Result) -> None:
@@ -215,8 +219,8 @@ class Child:
                 self._sender.status_changed = False
                 status = self._sender.status()
                 document, self._sender.document = self._sender.document, None
-            if document is not None:
-                _replace(self._config["desired_file"], document)
+            if document is not None and self._config["desired_file"] is not None:
+                replace_json(Path(self._config["desired_file"]), document)
             message = {"acked": acks, "status": status}
             if missing:
                 message["missing"] = missing
@@ -249,37 +253,9 @@ class Child:
             os.eventfd_write(self._notice, 1)
 
 
-def _lost_header(task: Task) -> dict[str, str]:
-    """The header that declares lost pages: `<partition> <first> <last> <quoted stream>`."""
-    if not isinstance(task, SendPages) or task.lost is None:
-        return {}
-    stream, partition, first, last = task.lost
-    return {LOST_HEADER: f"{partition} {first} {last} {quote(stream, safe='')}"}
-
-
-def _execute(
-    task: Task, client: CollectorClient, reader: PageReader
-) -> Reply | NoReply | Unreadable:
-    if isinstance(task, RegisterSchema):
-        return client.put_schema(task.stream, task.version, task.text)
-    try:
-        pages = reader.read(task.places)
-    except WrongPage as problem:
-        return Unreadable(problem.place, problem.detail)
-    return client.post_pages(pages, task.report)
-
-
-def _replace(path: str | None, document: dict[str, Any]) -> None:
-    """Replace the file atomically.  On a full disk it is not written; the centre sends the document
-    again to the next process."""
-    if path is None:
-        return
-    with contextlib.suppress(OSError):
-        with open(f"{path}.new", "w", encoding="utf-8") as file:
-            json.dump(document, file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(f"{path}.new", path)  # noqa: PTH105
+def _is_others(stream: str) -> bool:
+    """Whether pages of this name go to a link's receiver, or in another device's name."""
+    return is_link(stream) or is_carried(stream)
 
 
 def run(fd: int, notice: int | None = None) -> None:

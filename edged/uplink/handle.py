@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from edged.errors import ConfigError
 from edged.links.page import is_link
+from edged.pages.container import is_carried
 from edged.platform.backoff import Backoff
 from edged.platform.timers import TimerFd
 from edged.uplink import telemetry
@@ -86,7 +87,7 @@ class Uplink:
         self._config: dict[str, Any] = {
             "url": url, "device": device, "token": token, "epoch": epoch,
             "session": list(session), "ca": ca,
-            "schemas": [list(s) for s in schemas if not is_link(s[0])],
+            "schemas": [list(s) for s in schemas if not _is_own(s[0])],
             "lanes": lanes, "request_bytes": request_bytes, "timeout_s": timeout_s,
         }  # fmt: skip
         self._notice = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -199,7 +200,7 @@ class Uplink:
     def register(self, schemas: Iterable[tuple[str, int, str]]) -> None:
         """Register further schemas at the centre, before any page offered later."""
         known = self._config["schemas"]
-        new = [list(s) for s in schemas if list(s) not in known and not is_link(s[0])]
+        new = [list(s) for s in schemas if list(s) not in known and not _is_own(s[0])]
         if new:
             names = {(stream, version) for stream, version, _ in new}
             self._config["schemas"] = [s for s in known if (s[0], s[1]) not in names] + new
@@ -225,6 +226,10 @@ class Uplink:
         seq = telemetry.number(self._config["session"][0], self._reports)
         report = {"seq": seq, "values": values, "bytes_max": bytes_max, "first": first}
         self._command("report", report)
+
+    def forward_from(self, directory: str) -> None:
+        """Share this directory with a gateway's process.  Call it before `start`."""
+        self._config["pages_directory"] = directory
 
     def follow_desired_state(self, file: str, version: int) -> None:
         """Write desired states newer than `version` to `file`.  Call it before `start`."""
@@ -440,3 +445,8 @@ class Uplink:
             data += self._received[:size]
         *lines, self._rest = bytes(data).split(b"\n")
         return lines
+
+
+def _is_own(stream: str) -> bool:
+    """Whether the centre knows no stream of this name."""
+    return is_link(stream) or is_carried(stream)

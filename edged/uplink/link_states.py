@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from edged.pages.container import is_carried
 from edged.pages.sealed import PageKey
 
 _COUNTERS = ("rows", "bytes", "pages", "connections", "failures")
@@ -50,7 +51,7 @@ class LinkStates:
         """Forget the instances of links that are gone and have nothing in flight."""
         known = set(names)
         for key, state in list(self._now.items()):
-            if key[0] not in known and not state["in_flight_pages"]:
+            if key[0] not in known and not state["in_flight_pages"] and not is_carried(key[0]):
                 del self._now[key]
                 self._ended.pop(key, None)
 
