@@ -53,7 +53,7 @@ from edged.central.admission import DAMAGED, FENCED, FULL, QUOTA, DeliveryOutcom
 from edged.central.body_budget import BodyBudget
 from edged.central.compaction_metrics import CompactionMetrics
 from edged.central.fleet import Fleet
-from edged.central.group_commit import Committer, CommitterBusy, OnCommit
+from edged.central.group_commit import CommitterBusy, DeliveryCommitter, OnCommit
 from edged.central.landing import Registrations
 from edged.central.log_throttle import ProblemLog
 from edged.central.metrics import DurationHistogram, centre
@@ -109,7 +109,7 @@ class Collector:
         self,
         landing: Registrations,
         tokens: Authority | None,
-        committer: Callable[[Callable[[], None], OnCommit], Committer],
+        committer: Callable[[Callable[[], None], OnCommit], DeliveryCommitter],
         *,
         body_bytes_max: int,
         fleet: Fleet | None = None,

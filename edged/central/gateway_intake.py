@@ -45,8 +45,8 @@ from edged.pages.format import Header
 from edged.pages.read import PageDecoder
 from edged.uplink.telemetry import STREAM as TELEMETRY
 
-ANSWER_S = 20.0
-"""Less than a device waits for its answer."""
+ANSWER_S = 4.0
+"""Less than the least time that a device waits for its answer (`edged.uplink.answer_wait`)."""
 ROUTES_MAX = 8192
 """Routes that stay open; of more, those of the device that was silent longest are closed."""
 _Place = tuple[int, str, int]
@@ -63,7 +63,7 @@ class Taken:
 
 
 @dataclass(slots=True)
-class _Device:
+class _KnownDevice:
     """What is known of a device while its routes are open."""
 
     table: HighWaterTable = field(default_factory=HighWaterTable)
@@ -78,7 +78,7 @@ class _Device:
 
 
 class GatewayIntake:
-    """A `Committer`; created and used on an event loop.
+    """A `DeliveryCommitter`; created and used on an event loop.
 
     `taken` is the daemon's stream for each stream of the devices that is decoded, `rest` the one
     for all others; `schema_of` returns a registered schema.
@@ -96,12 +96,12 @@ class GatewayIntake:
         self.groups = 0
         self._socket, self._taken, self._rest = socket, taken, rest
         self._schema_of = schema_of
-        self._devices: OrderedDict[str, _Device] = OrderedDict()
+        self._devices: OrderedDict[str, _KnownDevice] = OrderedDict()
         self._decoders: dict[str, PageDecoder] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     def submit(self, delivery: Delivery, on_outcome: OnOutcome) -> None:
-        """See `Committer`."""
+        """See `DeliveryCommitter`."""
         task = asyncio.create_task(self._answer(delivery, on_outcome))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -114,7 +114,7 @@ class GatewayIntake:
         on_outcome(outcome)
 
     async def commit(self, delivery: Delivery) -> DeliveryOutcome:
-        """See `Committer`."""
+        """See `DeliveryCommitter`."""
         try:
             with fail_after(ANSWER_S):
                 return await self._commit(delivery)
@@ -130,7 +130,7 @@ class GatewayIntake:
             device.close()
 
     async def _commit(self, delivery: Delivery) -> DeliveryOutcome:
-        device = self._devices.setdefault(delivery.device, _Device())
+        device = self._devices.setdefault(delivery.device, _KnownDevice())
         self._devices.move_to_end(delivery.device)
         try:
             async with device.lock:
@@ -148,7 +148,7 @@ class GatewayIntake:
         self.groups += 1
         return outcome
 
-    def _forget(self, name: str, device: _Device) -> None:
+    def _forget(self, name: str, device: _KnownDevice) -> None:
         device.close()
         if self._devices.get(name) is device:
             del self._devices[name]
@@ -158,7 +158,7 @@ class GatewayIntake:
 
     # -- routes
 
-    async def _open(self, device: _Device, delivery: Delivery) -> None:
+    async def _open(self, device: _KnownDevice, delivery: Delivery) -> None:
         """Open the routes that the delivery needs, and learn their high waters."""
         counter, nonce = device.table.session(delivery.epoch)
         if (counter, nonce) != (0, 0) and (delivery.counter, delivery.nonce) != (counter, nonce):
@@ -173,7 +173,7 @@ class GatewayIntake:
         self._close_surplus(device)
 
     async def _learn(
-        self, device: _Device, delivery: Delivery, place: _Place, first: Header
+        self, device: _KnownDevice, delivery: Delivery, place: _Place, first: Header
     ) -> None:
         taken, route = self._stream(first.stream), device.routes.get(place)
         if taken is None or not self._schema_of(first.stream, first.version):
@@ -203,7 +203,7 @@ class GatewayIntake:
             self._socket, RouteName(taken.stream, name, session), taken.schema, number
         )
 
-    def _close_surplus(self, mine: _Device) -> None:
+    def _close_surplus(self, mine: _KnownDevice) -> None:
         open_routes = sum(len(device.routes) for device in self._devices.values())
         for name, device in list(self._devices.items()):
             if open_routes <= ROUTES_MAX or device is mine:
@@ -213,7 +213,7 @@ class GatewayIntake:
 
     # -- pages
 
-    def _admit(self, device: _Device, delivery: Delivery) -> DeliveryOutcome:
+    def _admit(self, device: _KnownDevice, delivery: Delivery) -> DeliveryOutcome:
         """Decide on the delivery, and send what is new."""
         outcome = admit(
             delivery,
@@ -230,7 +230,7 @@ class GatewayIntake:
         return outcome
 
     def _undo(
-        self, device: _Device, outcome: DeliveryOutcome, header: Header, problem: PageError
+        self, device: _KnownDevice, outcome: DeliveryOutcome, header: Header, problem: PageError
     ) -> None:
         """Acknowledge nothing, because of a page that cannot be read: what was sent before it comes
         again."""
@@ -242,7 +242,9 @@ class GatewayIntake:
         device.close()
         device.table = HighWaterTable()
 
-    def _send(self, device: _Device, delivery: Delivery, header: Header, page: memoryview) -> None:
+    def _send(
+        self, device: _KnownDevice, delivery: Delivery, header: Header, page: memoryview
+    ) -> None:
         """Send a page on its route.  Raises PageError for one that cannot be read."""
         taken = self._stream(header.stream)
         if taken is None:

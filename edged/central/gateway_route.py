@@ -17,8 +17,8 @@ import pyarrow as pa
 from anyio import fail_after
 
 from edged.client import frames
+from edged.client.greeting import greeting_message
 from edged.data.schema import Schema
-from edged.links.template import greeting_of
 from edged.sources._tcp_session import FENCED
 
 _FRAME = struct.Struct("<II")
@@ -71,7 +71,7 @@ class DaemonRoute:
         }
         if first:
             metadata[frames.FROM_KEY] = b"%d" % first
-        greeting = greeting_of(schema, metadata)
+        greeting = greeting_message(schema.to_arrow(), metadata)
         try:
             reader, writer = await asyncio.open_unix_connection(path)
         except OSError as problem:

@@ -38,7 +38,7 @@ class CommitterBusy(CentralError):
     retry_after_s = 5
 
 
-class Committer(Protocol):
+class DeliveryCommitter(Protocol):
     """What makes deliveries durable."""
 
     failure: CentralError | None

@@ -66,6 +66,7 @@ class HttpServer(uvicorn.Server):
     on_ready: Callable[[], None]
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen."""
         handshakes_in_time(asyncio.get_running_loop())
         await super().startup(sockets=sockets)
         self.on_ready()

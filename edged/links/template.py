@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from edged.client.frames import END_OF_STREAM, SEQ_KEY, SUM_KEY, WATERMARK_KEY
+from edged.client.frames import SEQ_KEY, SUM_KEY, WATERMARK_KEY
+from edged.client.greeting import greeting_message
 from edged.data.schema import Field, Schema
 from edged.links.flatbuffer import BODY, HEADER, PREFIX, field, target
 from kernels.cpu.link_messages import (
@@ -59,11 +60,7 @@ def template_of(schema: Schema, compressed: bool = False) -> Template:
 
 def greeting_of(schema: Schema, metadata: Mapping[bytes, bytes]) -> bytes:
     """The schema message with this metadata."""
-    out = pa.BufferOutputStream()
-    with pa.ipc.new_stream(out, schema.to_arrow().with_metadata(dict(metadata))):
-        pass
-    data: bytes = out.getvalue().to_pybytes()
-    return data[: -len(END_OF_STREAM)]
+    return greeting_message(schema.to_arrow(), metadata)
 
 
 def _value(kind: pa.DataType) -> pa.Array:

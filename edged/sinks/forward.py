@@ -38,10 +38,9 @@ from edged.pages.container import (
 )
 from edged.pages.sealed import PageKey, SealedPage
 from edged.sinks.base import Flush, Sink, SinkContext, SinkPlan, sink
+from edged.sinks.edge import NAME_CHARACTERS_MAX
 
 SLOTS = 256
-NAME_CHARACTERS_MAX = 57
-"""Of job and sink together: the containers' stream has both in its name."""
 _SESSION = re.compile(rb"\d{1,20}:\d{1,20}")
 _Pages = list[memoryview]
 _Sender = tuple[int, str, str, str]

@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 
 _PROCESS = "edged.central.gateway"
 _MESSAGE_BYTES_MAX = 64 << 20
-_LIFE_S_MIN = 5.0
+_HEALTHY_S = 5.0
 """A process that lived this long is started again at once."""
-_END_S = 5.0
+_GOODBYE_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ class PagesSource(TcpSource):
         if process is not None:
             self._forget(process)
             try:
-                process.wait(_END_S)
+                process.wait(_GOODBYE_S)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
@@ -200,7 +200,7 @@ class PagesSource(TcpSource):
         self._process = None
         self.on_defect("the gateway's process", RuntimeError(f"ended with {process.returncode}"))
         delay_s = 0.0
-        if time.monotonic() - self._started_s >= _LIFE_S_MIN:
+        if time.monotonic() - self._started_s >= _HEALTHY_S:
             self._backoff.succeeded()
         else:
             delay_s = self._backoff.failed()

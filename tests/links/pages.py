@@ -11,14 +11,14 @@ CARRIED = {
 }  # fmt: skip
 
 
-def forward_job(**promises):
-    """All pages of devices go on to the centre."""
+def forward_job(memory="64MiB", **options):
+    """All pages of devices go on to the centre; options of the source."""
     taken = {"columns": CARRIED, "time": "at", "late": "process"}
-    source = {"type": "pages", "listen": "", "forward": True}
+    source = {"type": "pages", "listen": "", "forward": True, **options}
     return {
         "name": "onward", "streams": {"pages": {"source": source, **taken}},
         "sinks": {"centre": {"type": "forward", "input": "pages"}},
-        "promises": {**LATENCY, "durability": "results", **promises},
+        "promises": {**LATENCY, "durability": "results", "memory": memory},
     }  # fmt: skip
 
 
@@ -28,6 +28,16 @@ def device_job(**options):
     return {
         "name": "copying", "streams": {"r": stream(**options)}, "sinks": {"rows": sink},
         "promises": dict(LATENCY),
+    }  # fmt: skip
+
+
+def decode_job(out):
+    """Rows of the devices' stream `rows` are written to files below `out`."""
+    source = {"type": "pages", "listen": "", "stream": "rows"}
+    sink = {"type": "file", "input": "r", "path": str(out), "every": "10ms"}
+    return {
+        "name": "decoding", "streams": {"r": {**stream(late="process"), "source": source}},
+        "sinks": {"out": sink}, "promises": dict(LATENCY),
     }  # fmt: skip
 
 
