@@ -21,6 +21,7 @@ from edged.central import fleet, report_queue
 from edged.central.cli_collect import command as collect
 from edged.central.collector import Collector as CollectorApp
 from edged.central.fleet import Fleet
+from edged.central.group_commit import GroupCommitter
 from edged.central.report_decoding import REPORT_BYTES_MAX, last_report
 from edged.data.schema import Schema
 from edged.errors import PageError
@@ -341,7 +342,13 @@ def test_a_bound_of_devices_that_cannot_be_is_refused(tmp_path, number):
 
 
 async def made(landing, known):
-    return CollectorApp(landing, None, body_bytes_max=1 << 20, pause_us=0, fleet=known)
+    return CollectorApp(
+        landing,
+        None,
+        lambda failed, _: GroupCommitter(landing, failed),
+        body_bytes_max=1 << 20,
+        fleet=known,
+    )
 
 
 def test_what_a_device_says_cannot_break_the_scrape(shared):
