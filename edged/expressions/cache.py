@@ -23,6 +23,7 @@ import hashlib
 import importlib.util
 import os
 import platform
+import re
 import shutil
 import stat
 import subprocess
@@ -34,6 +35,7 @@ from typing import Any
 import llvmlite
 import llvmlite.binding
 import numba
+from numba.core.errors import NumbaError
 
 from edged.errors import KernelError
 from edged.expressions.codegen import SIGNATURE
@@ -41,6 +43,8 @@ from edged.expressions.codegen import SIGNATURE
 COMPILE_SECONDS_MAX = 600
 """Time limit of a child's compilation."""
 
+REFUSED = 3
+"""Exit status of a child whose kernel numba refuses."""
 _LOADED: dict[str, Any] = {}
 
 
@@ -73,7 +77,10 @@ def load(path: Path) -> Any:
     sys.modules[path.stem] = module
     spec.loader.exec_module(module)
     function = module.kernel
-    function.compile(SIGNATURE)
+    try:
+        function.compile(SIGNATURE)
+    except NumbaError as problem:
+        raise compile_error(path, str(problem)) from None
     function.disable_compile()
     return function
 
@@ -160,5 +167,25 @@ def _compile(path: Path) -> None:
         check=False,
     )
     if done.returncode != 0:
+        if done.returncode == REFUSED:
+            raise compile_error(path, done.stderr)
         last = done.stderr.strip().splitlines()[-1:] or ["no message"]
         raise KernelError(f"{path}: the kernel does not compile: {last[0]}")
+
+
+class CompileError(KernelError):
+    """numba refuses a generated kernel."""
+
+    def __init__(self, path: Path, line: int, reason: str, text: str) -> None:
+        self.line, self.reason, self.text = line, reason, text
+        super().__init__(f"{path}:{line}: the kernel does not compile: {reason}")
+
+
+def compile_error(path: Path, text: str) -> CompileError:
+    """The error that numba reports in a text: its first place in the module, and its reason."""
+    found = re.search(rf'{re.escape(path.name)}", line (\d+)', text)
+    said = re.findall(r"EXPECTED (.*)", text)
+    lines = [line.strip() for line in text.splitlines()]
+    known = [n for n in lines if n and not n.startswith(("Failed in nopython", "During:", "File "))]
+    reason = f"expected {said[-1]}" if said else (known or ["no message"])[0]
+    return CompileError(path, int(found[1]) if found else 0, reason, text)

@@ -11,7 +11,11 @@ def main(paths: list[str]) -> None:
     from edged.expressions import cache
 
     for path in paths:
-        cache.load(Path(path))
+        try:
+            cache.load(Path(path))
+        except cache.CompileError as problem:
+            sys.stderr.write(problem.text)
+            sys.exit(cache.REFUSED)
 
 
 if __name__ == "__main__":

@@ -90,6 +90,8 @@ def _document(
     for id in stage.parts:
         part = plan.parts[id]
         sections[part.section][id] = filled(part.document, part.section, index, daemon)
+        if id in plan.whole.operators:  # every daemon runs the code that was planned
+            sections[part.section][id] |= plan.whole.operators[id].pins()
     for exchange in made.into(stage.name):
         address = addresses[document["name"]]
         sections["streams"][exchange.stream] = _stream(made, exchange, daemon, address)

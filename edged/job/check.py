@@ -22,11 +22,12 @@ from collections.abc import Callable
 from typing import Any, TextIO
 
 from edged.documents import reader as doc
-from edged.errors import EdgedError, JobError
+from edged.errors import EdgedError, JobError, KernelError
 from edged.expressions import cache
 from edged.job.explain import explain
 from edged.job.plan import JobPlan, faults, parse_job
 from edged.job.plan_warnings import warnings
+from edged.operators.base import OperatorPlan
 from edged.platform.processes import NICENESS
 
 Progress = Callable[[str, int, int], None]
@@ -50,6 +51,8 @@ def verdict(request: dict[str, Any], progress: Progress) -> dict[str, Any]:
     try:
         if request.get("compile"):
             compile_expressions(plan, progress)
+    except JobError as fault:
+        return _refused([fault])
     except EdgedError as problem:
         return _refused([JobError("operators", str(problem))])
     return {
@@ -67,13 +70,23 @@ def generated(plan: JobPlan) -> list[str]:
     return operators + [text for part in plan.sinks.values() for text in part.generated()]
 
 
-def compile_expressions(plan: JobPlan, progress: Progress) -> None:
-    """Compile the kernels of all expressions into the cache.  Raises KernelError."""
-    sources = generated(plan)
-    for done, text in enumerate(sources):
-        progress("expressions", done, len(sources))
-        cache.kernel(text, child=False)  # this process is the compiler's child already
-    progress("expressions", len(sources), len(sources))
+def compile_expressions(plan: JobPlan, progress: Progress, child: bool = False) -> None:
+    """Compile the kernels of all expressions into the cache, in this process or in a `child`.
+
+    Raises JobError for one of an operator, KernelError for others.
+    """
+    total, done = len(generated(plan)), 0
+    for part in (*plan.operators.values(), *plan.sinks.values()):
+        for text in part.generated():
+            progress("expressions", done, total)
+            done += 1
+            try:
+                cache.kernel(text, child)
+            except KernelError as problem:
+                if isinstance(part, OperatorPlan):
+                    raise part.fault_of(problem) from problem
+                raise
+    progress("expressions", total, total)
 
 
 def main(lines: TextIO, out: TextIO) -> None:

@@ -384,6 +384,7 @@ class _JobReader(FaultCollector):
         if waits is not None:
             self.schedules[id] = waits
         plan = kind.parse(path, id, document, inputs)
+        document.update(plan.pins())
         self.links[id] = plan.output
         self.links |= {f"{id}.{name}": link for name, link in plan.outputs().items()}
         return plan

@@ -29,7 +29,7 @@ from edged.data.flow import BeatContext, Flow, Link, State
 from edged.data.schema import Schema
 from edged.data.scratch import Scratch
 from edged.data.workers import Workers
-from edged.errors import JobError
+from edged.errors import JobError, KernelError
 from edged.platform.disk import Disk
 from edged.tables.base import TableScratch
 from edged.tables.costs import MergePricing
@@ -61,6 +61,16 @@ class OperatorPlace:
     """Wakes the heart; any thread."""
 
 
+@dataclass(frozen=True, slots=True)
+class RefusedRows:
+    """Rows of an operator's input that it could not process."""
+
+    batch: Batch
+    reasons: Sequence[str]
+    """Of each row."""
+    input: int = 0
+
+
 class Operator(ABC):
     """A running operator.  `run` is called once a beat, also without rows, because watermarks
     advance."""
@@ -71,6 +81,10 @@ class Operator(ABC):
     outputs: Mapping[str, Flow] = {}
     """The flow of each of the plan's `outputs`, set by every `run`; each is valid as long as the
     flow that `run` returns."""
+    set_aside: Sequence[RefusedRows] = ()
+    """Rows that the last `run` could not process; they go to the store's quarantine."""
+    problem: str = ""
+    """Why the last `run` wants the job to be paused after the beat; empty: it goes on."""
 
     @abstractmethod
     def run(self, beat: BeatContext, inputs: Sequence[Flow]) -> Flow:
@@ -273,6 +287,15 @@ class OperatorPlan(ABC):
     def generated(self) -> tuple[str, ...]:
         """Sources of the generated kernels that `build` compiles."""
         return ()
+
+    def fault_of(self, problem: KernelError) -> JobError:
+        """The fault of the document behind a generated kernel that does not compile."""
+        return JobError(f"operators.{self.id}", str(problem))
+
+    def pins(self) -> Mapping[str, Any]:
+        """Keys that the job's plan adds to this operator's table: what the document names by a name
+        whose meaning may change."""
+        return {}
 
     @abstractmethod
     def build(self, workers: Workers) -> Operator:

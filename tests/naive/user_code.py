@@ -1,0 +1,65 @@
+"""Files of user code run by Python itself, row by row."""
+
+from __future__ import annotations
+
+import re
+
+
+class Record:
+    """A row, a record of state, or parameters."""
+
+    def __init__(self, **fields):
+        self.__dict__.update(fields)
+
+
+class Outputs:
+    """Collects what the code gives to outputs."""
+
+    def __init__(self, names):
+        self.rows = {name: [] for name in names}
+
+    def __getattr__(self, name):
+        return lambda **fields: self.rows[name].append(fields)
+
+
+def run(text, names, rows, keys=(), parameters=None):
+    """(rows by output, records by key, errors) of `on_row` over rows as dicts.
+
+    An error is (number of the row, name of the exception); its row changes nothing.
+    """
+    module = {}
+    exec("from __future__ import annotations\n" + text, module)
+    outputs, records, errors = {name: [] for name in names}, {}, []
+    for i, row in enumerate(rows):
+        key = tuple(_same(row[k]) for k in keys)
+        before = records.get(key) or fresh(module.get("State"))
+        record, out = Record(**_copied(before)), Outputs(names)
+        records[key] = before
+        arguments = [Record(**row), record, out]
+        try:
+            module["on_row"](*arguments, *([Record(**parameters)] if parameters else []))
+        except Exception as problem:
+            errors.append((i, type(problem).__name__))
+            continue
+        records[key] = record.__dict__
+        for name, found in out.rows.items():
+            outputs[name] += found
+    return outputs, records, errors
+
+
+def fresh(state):
+    """A new record of a class of state."""
+    found = {}
+    for name, kind in getattr(state, "__annotations__", {}).items():
+        size = re.search(r"\[(\d+)\]", kind)
+        default = getattr(state, name, {"bool": False, "float64": 0.0}.get(kind.split("[")[0], 0))
+        found[name] = [default] * int(size[1]) if size else default
+    return found
+
+
+def _same(value):
+    return "nan" if value != value else value
+
+
+def _copied(record):
+    return {k: list(v) if isinstance(v, list) else v for k, v in record.items()}
