@@ -26,6 +26,7 @@ from api.listeners import ApiListener, addresses, open_listeners
 from api.metrics import App, open_listener
 from api.server import Server
 from edged.config import CONFIG, Config, load
+from edged.config.code_directories import set_code_directories
 from edged.errors import EdgedError
 from edged.events.journal import log_to, report_error
 from edged.platform.notify import Notifier
@@ -51,6 +52,7 @@ def command(
     if path is None and CONFIG.exists():
         path = CONFIG
     config = load(path, flags=flags)
+    set_code_directories(config)
     os.nice(NICENESS)
     _log(config.log.level)
     asyncio.run(serve(config, os.environ, as_json))

@@ -213,6 +213,18 @@ class JobChanges:
         request.answer.add_done_callback(on_answer)
         self._requests.append(request)
 
+    def stop_job(self, job: JobRuntime, problem: str) -> None:
+        """Request a pause of a job whose operator cannot go on."""
+
+        def on_answer(answer: Future[JobAnswer]) -> None:
+            if answer.exception() is None:
+                job.problem = problem
+
+        change = Change("state", job.plan.name, self._clock.wall_us(), state=PAUSED)
+        request = ChangeRequest(change)
+        request.answer.add_done_callback(on_answer)
+        self._requests.append(request)
+
     def _make(self, beats: Beats, request: ChangeRequest) -> None:
         change = request.change
         if change.op == "delete" and (shelved := self.registry.shelved.get(change.name)):

@@ -445,6 +445,8 @@ class Heart:
             if not self._crashes.begin(fingerprint(job, mine) if self._crashes.careful else 0):
                 self.quarantine.set_aside(beat, job, mine)
             raced.add(job, job.step(beat, mine))
+            if problem := self.quarantine.take_refused(beat, job):
+                self.changes.stop_job(job, problem)
         self._committer.gate.proceed("beat")
         self._crashes.end(self._clock.monotonic_us())
         for job in jobs:

@@ -143,6 +143,7 @@ def command(
     source that cannot be read with 65.
     """
     from edged.config import load
+    from edged.config.code_directories import set_code_directories
     from edged.daemon import configuration
     from edged.daemon.compilation import compile_kernels
     from edged.daemon.daemon import Daemon
@@ -156,6 +157,7 @@ def command(
 
     flags = _flags(jobs, pairs, meters, given)
     config = load(config_file, flags=flags)
+    set_code_directories(config)
     _require_targets(config, config_file)
     files = configuration.job_files(config)
     plans, faulty = configuration.plans_and_faults(files, Path(config.store.directory))

@@ -75,9 +75,11 @@ def _is_config(path: str) -> bool:
 
 def _config(path: str) -> tuple[list[EdgedError], list[str], Config]:
     from edged.config import read
+    from edged.config.code_directories import set_code_directories
     from edged.daemon import configuration
 
     config, faults = read(path)
+    set_code_directories(config)
     wrong: list[EdgedError] = list(faults)
     if not wrong:
         wrong = configuration.problems(config)
@@ -99,6 +101,11 @@ def check_job(path: str) -> tuple[list[EdgedError], list[str], dict[str, str]]:
     if wrong:
         return wrong, [], {}
     plan = parse_job(document)
+    if any(part.checks_code for part in plan.operators.values()):
+        from edged.job.check import code_faults
+
+        if refused := code_faults(plan):
+            return [*refused], [], {}
     return [], warnings(plan), paths(plan, Path.cwd())
 
 

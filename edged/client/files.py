@@ -1,4 +1,4 @@
-"""Rows of Parquet, CSV and NDJSON files in batches that depend on the files alone.
+"""Rows of Parquet, CSV, NDJSON and Arrow files in batches that depend on the files alone.
 
 Batch i starts at row `i * size` of all files in order, whatever the blocks of reading.  A restarted
 sender thus makes the same batches under the same numbers.  pyarrow infers the types of CSV and
@@ -26,6 +26,8 @@ _FORMATS = {
     ".ndjson": "ndjson",
     ".jsonl": "ndjson",
     ".json": "ndjson",
+    ".arrow": "arrow",
+    ".arrows": "arrow",
 }
 _READ_ROWS = 1 << 16
 _UTC = pa.timestamp("us", tz="UTC")
@@ -130,6 +132,10 @@ def _raw(file: str, picks: Sequence[Pick] | None) -> Iterable[Any]:
         with pq.ParquetFile(file) as opened:
             _all_there(wanted, opened.schema_arrow.names)
             yield from opened.iter_batches(_READ_ROWS, columns=wanted)
+    elif kind == "arrow":
+        table = _arrow(file)
+        _all_there(wanted, table.column_names)
+        yield from (table if wanted is None else table.select(wanted)).to_batches(_READ_ROWS)
     elif kind == "csv":
         options = pa.csv.ConvertOptions(include_columns=wanted or [], column_types=text)
         with pa.csv.open_csv(file, convert_options=options) as opened:
@@ -168,3 +174,13 @@ def _moments(array: pa.Array) -> pa.Array:
         return array.cast(_UTC)
     except pa.ArrowInvalid:
         return array.cast(pa.timestamp("us")).cast(_UTC)
+
+
+def _arrow(file: str) -> pa.Table:
+    """An Arrow file, or the stream in one."""
+    with pa.OSFile(file) as opened:
+        try:
+            return pa.ipc.open_file(opened).read_all()
+        except pa.ArrowInvalid:
+            opened.seek(0)
+            return pa.ipc.open_stream(opened).read_all()

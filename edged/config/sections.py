@@ -123,6 +123,12 @@ class RunSection:
         kinds.names(), (), "Addresses that such jobs may connect to.",
         example='["broker.example:8883"]',
     )  # fmt: skip
+    operators: str = _setting(
+        kinds.path(), "",
+        "Directory of the code of `kernel` and `python` operators; it and its files belong to root "
+        "or to the daemon's user, and no other may write them.  Empty: /etc/edged/operators.",
+        example='"/etc/edged/operators"',
+    )  # fmt: skip
     trace: str = _setting(
         kinds.path(), "", "File that gets one JSON line per beat: sizes and stage times.",
         example='"/var/log/edged/trace.jsonl"',

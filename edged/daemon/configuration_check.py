@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from edged.config import read
+from edged.config.code_directories import set_code_directories
 from edged.daemon.configuration import ConfigVerdict, job_files, plans, problems
 from edged.errors import EdgedError
 from edged.job.check import compile_expressions
@@ -23,6 +24,7 @@ from edged.platform.processes import NICENESS
 def check(path: str | None, flags: Mapping[str, tuple[str, Any]]) -> ConfigVerdict:
     """Read the configuration, find all faults, and compile the jobs' expressions."""
     config, wrong = read(path, flags=flags)
+    set_code_directories(config)
     found: list[EdgedError] = [*wrong] or problems(config)
     if found:
         return ConfigVerdict(config, [], [str(problem) for problem in found])

@@ -91,6 +91,12 @@ class EventPublisher:
         facts = {"stream": stream, "rows": rows, "file": file}
         self._events.add("input.set_aside", text, level="error", job=job, facts=facts)
 
+    def rows_refused(self, job: str, operator: str, rows: int, reason: str, file: str) -> None:
+        """An operator could not process rows; they are set aside."""
+        text = f"job {job}: operator {operator} set {rows} rows aside in {file}: {reason}"
+        facts = {"operator": operator, "rows": rows, "reason": reason, "file": file}
+        self._events.add("operator.refused", text, level="warning", job=job, facts=facts)
+
     def rows_late(self, job: str, stream: str, rows: int, fate: str) -> None:
         """Rows came after the watermark had passed them."""
         text = f"job {job}: {rows} rows of {stream} came too late and are {fate}"

@@ -21,6 +21,11 @@ from kernels.cpu import mem
 _INT64_END = 2.0**63
 
 
+def _compiled(function: Callable[..., Any]) -> Any:
+    """numba's `njit`, typed."""
+    return njit(error_model="python")(function)
+
+
 def whole(x: Any) -> Any:
     """An integer, a time or a boolean as int64."""
     raise NotImplementedError("compiled code only")
@@ -87,7 +92,7 @@ def _integer(x: Any) -> Any:
     return cut
 
 
-@njit(error_model="python")
+@_compiled
 def at(index: int, size: int) -> int:
     """An index into an array of `size` elements; negative ones count from its end."""
     if index < 0:
@@ -97,7 +102,7 @@ def at(index: int, size: int) -> int:
     return index
 
 
-@njit(error_model="python")
+@_compiled
 def fits(x: int, least: int, most: int) -> int:
     """`x`, which the column's type must hold."""
     if x < least or x > most:
@@ -105,7 +110,7 @@ def fits(x: int, least: int, most: int) -> int:
     return x
 
 
-@njit(error_model="python")
+@_compiled
 def signed(x: int) -> int:
     """A value of a uint64 column, read as int64."""
     if x < 0:
@@ -113,7 +118,7 @@ def signed(x: int) -> int:
     return x
 
 
-@njit(error_model="python")
+@_compiled
 def tick(at: int, most: int) -> None:
     """Count a pass of a loop."""
     count = mem.load_i64(at) + 1
@@ -122,18 +127,18 @@ def tick(at: int, most: int) -> None:
         raise RuntimeError("too many passes of loops")
 
 
-@njit(error_model="python")
+@_compiled
 def same_text(a: int, size: int, b: int, other: int) -> bool:
     """Whether two texts are equal."""
     if size != other:
         return False
-    for k in range(size):
+    for k in range(size):  # noqa: SIM110 - a generator does not compile
         if mem.load_u8(a + k) != mem.load_u8(b + k):
             return False
     return True
 
 
-@njit(error_model="python")
+@_compiled
 def copy_words(to: int, source: int, count: int) -> None:
     """Copy words of 8 bytes."""
     for k in range(count):

@@ -29,6 +29,7 @@ from edged.job.plan import JobPlan, faults, parse_job
 from edged.job.plan_warnings import warnings
 from edged.operators.base import OperatorPlan
 from edged.platform.processes import NICENESS
+from edged.sinks.base import SinkPlan
 
 Progress = Callable[[str, int, int], None]
 
@@ -76,7 +77,8 @@ def compile_expressions(plan: JobPlan, progress: Progress, child: bool = False) 
     Raises JobError for one of an operator, KernelError for others.
     """
     total, done = len(generated(plan)), 0
-    for part in (*plan.operators.values(), *plan.sinks.values()):
+    parts: list[OperatorPlan | SinkPlan] = [*plan.operators.values(), *plan.sinks.values()]
+    for part in parts:
         for text in part.generated():
             progress("expressions", done, total)
             done += 1
@@ -87,6 +89,18 @@ def compile_expressions(plan: JobPlan, progress: Progress, child: bool = False) 
                     raise part.fault_of(problem) from problem
                 raise
     progress("expressions", total, total)
+
+
+def code_faults(plan: JobPlan) -> list[JobError]:
+    """What the compiler refuses in the code of users."""
+    wrong = []
+    for part in plan.operators.values():
+        for text in part.generated() if part.checks_code else ():
+            try:
+                cache.kernel(text)
+            except KernelError as problem:
+                wrong.append(part.fault_of(problem))
+    return wrong
 
 
 def main(lines: TextIO, out: TextIO) -> None:

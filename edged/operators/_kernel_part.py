@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import ctypes
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from edged.data.columns import address, apart
-from edged.data.schema import TIMESTAMP
+from edged.data.schema import TIMESTAMP, Schema
 from edged.operators._kernel_outputs import OutputMemory
 from edged.operators._kernel_records import RecordLane, key_values
 from edged.operators._window_groups import Groups, Shape
-from edged.operators.user.rows import INFO
+from edged.operators.user.declarations import Declarations
+from edged.operators.user.rows import INFO, GeneratedKernel
 from kernels.cpu.columns import COLUMN
 from kernels.cpu.window import STATE
-
-if TYPE_CHECKING:
-    from edged.operators.kernel import KernelPlan
 
 Ints = npt.NDArray[np.int64]
 
@@ -26,16 +25,18 @@ Ints = npt.NDArray[np.int64]
 class KernelPart:
     """What one worker needs; `errors` are rows of the batch and reasons."""
 
-    def __init__(self, plan: KernelPlan, call: Any) -> None:
-        self._call, self._by_column = call, plan.by_column
-        self._bounded = plan.kernel.bounded
-        self.outputs = [OutputMemory(o.schema) for o in plan.declared.outputs.values()]
-        self._texts = [np.frombuffer(bytearray(b or b"\0"), np.uint8) for b in plan.kernel.literals]
+    def __init__(
+        self, declared: Declarations, kernel: GeneratedKernel, by_column: bool, call: Any
+    ) -> None:
+        self._call, self._by_column = call, by_column
+        self._bounded = kernel.bounded
+        self.outputs = [OutputMemory(o.schema) for o in declared.outputs.values()]
+        self._texts = [np.frombuffer(bytearray(b or b"\0"), np.uint8) for b in kernel.literals]
         self._literals = np.zeros((len(self._texts), 2), np.int64)
-        for q, literal in enumerate(plan.kernel.literals):
+        for q, literal in enumerate(kernel.literals):
             self._literals[q] = address(self._texts[q]), len(literal)
         self._info = apart(INFO.outputs + 3 * len(self.outputs) + 1)
-        self._words = plan.declared.words
+        self._words = declared.words
         self._undo: Ints = np.zeros(max(1, self._words), np.int64)
         self.errors: list[tuple[int, str]] = []
 
@@ -118,12 +119,12 @@ class KernelPart:
 
 
 def shown_records(
-    plan: KernelPlan, shape: Shape, records: Groups
+    declared: Declarations, schema: Schema, by: Sequence[str], shape: Shape, records: Groups
 ) -> tuple[list[str], list[list[Any]]]:
     """Names and values of records, keys first."""
-    keys = key_values(shape, plan.input.schema, plan.by, records)
-    names, columns = [*plan.by], [column.to_pylist() for column in keys.columns]
-    for f in plan.declared.state.values():
+    keys = key_values(shape, schema, by, records)
+    names, columns = [*by], [column.to_pylist() for column in keys.columns]
+    for f in declared.state.values():
         at = shape.first + f.word
         words = np.ascontiguousarray(records.rows[:, at : at + f.words])
         values: Any = words.view(np.float64) if f.type == "float64" else words

@@ -249,6 +249,8 @@ class OperatorPlan(ABC):
     cycles: ClassVar[tuple[float, float] | None] = None
     """Cycles a beat, and a row that it reads, on the reference core of `edged.simulate.work`; None:
     not measured, simulated as a window."""
+    checks_code: ClassVar[bool] = False
+    """Whether its `generated` kernels come from code of users, which `validate` compiles."""
     rows_out: ClassVar[float] = 1.0
     """Rows out a row read, as simulations assume; of an operator with a window of rows the load
     says how many match."""

@@ -15,7 +15,8 @@ The file declares state and outputs (`edged.operators.user.declarations`) and ha
 the description for users.
 
 Invariants
-1. Output depends on the rows, their order and the state, not on workers; of `on_row` not on batches.
+1. Output depends on the rows, their order and the state, not on workers; with `on_row` also not on
+   batches.
 2. Rows of an output come in the order of their input rows, those of one row as it gave them.
 3. A row in error changes neither state nor outputs.  It is set aside with its reason.
 
@@ -56,6 +57,7 @@ from edged.operators.base import InstanceOf, Operator, OperatorPlan, RefusedRows
 from edged.operators.user import code as user_code
 from edged.operators.user.columns import ON_BATCH, column_kernel
 from edged.operators.user.declarations import Declarations, declarations, parameter_values
+from edged.operators.user.refusals import refusal
 from edged.operators.user.row_kernel import ON_ROW, check_state_words, row_kernel
 from edged.operators.user.rows import GeneratedKernel
 from kernels.cpu.window import STATE
@@ -78,7 +80,10 @@ class KernelOperator(Operator):
         defaults = defaults_of(plan.declared.state)
         lanes = workers.count if plan.by and plan.declared.state else 1
         self._lanes = [RecordLane(self._shape, defaults) for _ in range(lanes)]
-        self._parts = [parts.KernelPart(plan, self._call) for _ in range(workers.count)]
+        self._parts = [
+            parts.KernelPart(plan.declared, kernel, plan.by_column, self._call)
+            for _ in range(workers.count)
+        ]
         self._empty = {o.name: empty_batch(o.schema) for o in plan.declared.outputs.values()}
         self._scratch = Scratch()
         self._rows = self._errors = 0
@@ -193,7 +198,9 @@ class KernelOperator(Operator):
     def records(self) -> tuple[list[str], list[list[Any]]]:
         """Names and values of all records, keys first; for `edged operator test`."""
         found = merged(self._shape, [lane.copy() for lane in self._lanes])
-        return parts.shown_records(self._plan, self._shape, found)
+        return parts.shown_records(
+            self._plan.declared, self._plan.input.schema, self._plan.by, self._shape, found
+        )
 
 
 @operator("kernel")
@@ -202,6 +209,7 @@ class KernelPlan(OperatorPlan):
     """A checked kernel operator."""
 
     links: ClassVar[tuple[str, ...]] = ("input",)
+    checks_code: ClassVar[bool] = True
     keys: ClassVar[frozenset[str]] = user_code.CODE_KEYS | {
         "keys", "parameters", "behind", "on_error", "trusted",
     }  # fmt: skip
@@ -286,7 +294,8 @@ class KernelPlan(OperatorPlan):
         if line not in self.kernel.places:
             return JobError(f"{path}.{self.declared.code.key}", str(problem))
         at = self.kernel.places[line]
-        return self.declared.code.fault(path, *at, getattr(problem, "reason", str(problem)))
+        what, do = refusal(getattr(problem, "reason", str(problem)))
+        return self.declared.code.fault(path, *at, what, do)
 
     def build(self, workers: Workers) -> KernelOperator:
         """The running operator, its kernel compiled."""

@@ -32,6 +32,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from edged.config.code_directories import DIRECTORY_VARIABLE, KEPT_VARIABLE
 from edged.documents import reader as doc
 from edged.errors import JobError
 
@@ -39,7 +40,6 @@ GROUP = "edged.code"
 """The entry-point group of packages with code."""
 CODE_KEYS = frozenset({"file", "package", "sha256"})
 """The keys of a document that name code."""
-DIRECTORY_VARIABLE, KEPT_VARIABLE = "EDGED_OPERATORS", "EDGED_OPERATORS_KEPT"
 DIRECTORY_DEFAULT = "/etc/edged/operators"
 CODE_BYTES_MAX = 256 << 10
 _DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -61,14 +61,6 @@ class UserCode:
     def fault(self, path: str, line: int, column: int, what: str, do: str = "") -> JobError:
         """A fault at a place in the text; columns count from 1."""
         return JobError(f"{path}.{self.key}", f"{self.name}:{line}:{column}: {what}", do)
-
-
-def configure(directory: str, kept: str = "") -> None:
-    """Set the directory of files, and the one of kept texts, for this process and its children."""
-    if directory:
-        os.environ[DIRECTORY_VARIABLE] = directory
-    if kept:
-        os.environ[KEPT_VARIABLE] = kept
 
 
 def directory() -> Path:
@@ -117,20 +109,27 @@ def of_file(file: Path) -> UserCode:
 
 
 def _file(path: str, name: str) -> tuple[bytes, str]:
-    where, root = f"{path}.file", directory()
-    pure = PurePosixPath(name)
-    if pure.is_absolute() or ".." in pure.parts or pure.suffix != ".py" or "\0" in name:
+    where = f"{path}.file"
+    if PurePosixPath(name).suffix != ".py":
         raise JobError(
             where, f"{name!r} is no name of a file", "e.g. pairs.py, below run.operators"
         )
+    return read_file(where, name, CODE_BYTES_MAX)
+
+
+def read_file(where: str, name: str, most_bytes: int) -> tuple[bytes, str]:
+    """A file of the directory, and its path.  Raises JobError at `where`."""
+    root, pure = directory(), PurePosixPath(name)
+    if pure.is_absolute() or ".." in pure.parts or "\0" in name:
+        raise JobError(where, f"{name!r} is no name of a file", "a name below run.operators")
     file = root / name
     try:
         if not file.resolve(strict=True).is_relative_to(root.resolve(strict=True)):
             raise JobError(where, f"{name} leads out of {root}", "put the file itself there")
         for one in (root, *(root / part for part in reversed(pure.parents)), file):
             _check_owner(where, one)
-        if file.stat().st_size > CODE_BYTES_MAX:
-            raise JobError(where, f"{name} is larger than {CODE_BYTES_MAX >> 10} KiB")
+        if file.stat().st_size > most_bytes:
+            raise JobError(where, f"{name} is larger than {most_bytes >> 10} KiB")
         return file.read_bytes(), str(file)
     except OSError as problem:
         text = f"{file}: {problem.strerror}"

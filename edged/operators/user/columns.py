@@ -123,8 +123,8 @@ class ColumnBody(Body):
     def field(self, node: ast.Attribute) -> tuple[int, Field]:
         """The column that a node names."""
         if node.attr not in self.schema:
-            advice = doc.did_you_mean(node.attr, self.schema.names,
-                                      otherwise=f"it has {', '.join(self.schema.names)}")  # fmt: skip
+            has = f"it has {', '.join(self.schema.names)}"
+            advice = doc.did_you_mean(node.attr, self.schema.names, otherwise=has)
             raise self.fault(node, f"the input has no column {node.attr}", advice)
         k = self.schema.index(node.attr)
         if self.schema.fields[k].dtype.variable:
@@ -155,17 +155,16 @@ class ColumnBody(Body):
 
     def other(self, node: ast.expr) -> str:
         """Elements and slices of arrays, `columns.valid.x`, and sizes."""
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Attribute):
-            if ast.unparse(node.value) == f"{self.input}.{VALID}":
-                k, f = self.field(node)
-                if not f.nullable:
-                    raise self.fault(node, f"{f.name} has no nulls", f"remove {VALID}.{f.name}")
-                return f"_e_b{k}"
+        of = ast.unparse(node.value) if isinstance(node, ast.Attribute) else ""
+        if isinstance(node, ast.Attribute) and of == f"{self.input}.{VALID}":
+            k, f = self.field(node)
+            if not f.nullable:
+                raise self.fault(node, f"{f.name} has no nulls", f"remove {VALID}.{f.name}")
+            return f"_e_b{k}"
         if isinstance(node, ast.Subscript):
             return f"{self.expression(node.value)}[{self.index(node.slice)}]"
-        if isinstance(node, ast.Attribute) and node.attr == "size":
-            if not (isinstance(node.value, ast.Name) and self.attribute(node, node.value.id)):
-                return f"{self.expression(node.value)}.size"
+        if isinstance(node, ast.Attribute) and node.attr == "size" and of != self.input:
+            return f"{self.expression(node.value)}.size"
         return super().other(node)
 
     def index(self, node: ast.expr) -> str:
@@ -179,22 +178,19 @@ class ColumnBody(Body):
     def call(self, node: ast.Call) -> str:
         """Also functions of numpy, methods of arrays, and the number of rows."""
         function = node.func
-        if isinstance(function, ast.Name) and function.id == "len" and len(node.args) == 1:
-            if ast.unparse(node.args[0]) == self.input:
-                return "_e_rows"
+        if ast.unparse(node) == f"len({self.input})":
+            return "_e_rows"
         if isinstance(function, ast.Attribute):
-            arguments = ", ".join(self.expression(one) for one in node.args)
-            if self.declared.imports.get(ast.unparse(function.value)) == "numpy":
-                if function.attr not in NUMPY:
-                    advice = doc.did_you_mean(function.attr, NUMPY)
-                    raise self.fault(node, f"numpy.{function.attr} is not part of kernels", advice)
-                if node.keywords:
-                    raise self.fault(node, "takes arguments by position only")
-                return f"_e_np.{function.attr}({arguments})"
-            if self.declared.imports.get(ast.unparse(function.value)) != "math":
-                if function.attr not in METHODS or node.keywords:
-                    raise self.fault(node, f"{ast.unparse(function)} is not part of kernels")
-                return f"{self.expression(function.value)}.{function.attr}({arguments})"
+            of = self.declared.imports.get(ast.unparse(function.value))
+            known = NUMPY if of == "numpy" else METHODS
+            if of != "math" and (function.attr not in known or node.keywords):
+                advice = doc.did_you_mean(function.attr, known, otherwise="no names of arguments")
+                name = f"numpy.{function.attr}" if of else ast.unparse(function)
+                raise self.fault(node, f"{name} is not part of kernels", advice)
+            if of != "math":
+                arguments = ", ".join(self.expression(one) for one in node.args)
+                base = "_e_np" if of else self.expression(function.value)
+                return f"{base}.{function.attr}({arguments})"
         return super().call(node)
 
     # writing -------------------------------------------------------------------------------------

@@ -32,8 +32,8 @@ from edged.documents import reader as doc
 from edged.errors import JobError
 from edged.operators.user.code import UserCode
 
-STATE_TYPES = ("int64", "float64", "bool", "timestamp")
-ARRAY_TYPES = ("int64", "float64")
+STATE_TYPES: tuple[str, ...] = ("int64", "float64", "bool", "timestamp")
+ARRAY_TYPES: tuple[str, ...] = ("int64", "float64")
 PARAMETER_TYPES = ("int64", "float64", "bool", "string")
 ARRAY_MAX = 4096
 """Most elements of an array of a record."""
@@ -217,7 +217,8 @@ class _Reader:
 
     def default(self, node: ast.AST, name: str, kind: str, value: ast.expr | None) -> Value:
         if value is None:
-            return {"bool": False, "float64": 0.0, "string": ""}.get(kind, 0)
+            zeros: dict[str, Value] = {"bool": False, "float64": 0.0, "string": ""}
+            return zeros.get(kind, 0)
         found = self.literal(value, name)
         if not fits(kind, found):
             raise self.fault(value, f"{name}: {found!r} is no {kind}", f"give a {kind}")
@@ -284,17 +285,17 @@ def parameter_values(
 ) -> dict[str, Value]:
     """The parameters of a document over the defaults.  Raises JobError below `path.parameters`."""
     given = doc.table(path, document, "parameters", {})
-    for name, value in given.items():
+    for name, one_value in given.items():
         where = f"{path}.parameters.{name}"
         if name not in declared:
             raise JobError(where, "is not declared", doc.did_you_mean(name, declared))
-        if not fits(declared[name].type, value):
-            raise JobError(where, f"{value!r} is no {declared[name].type}")
+        if not fits(declared[name].type, one_value):
+            raise JobError(where, f"{one_value!r} is no {declared[name].type}")
     found = dict[str, Value]()
     for name, one in declared.items():
         if name not in given and one.value is None:
             raise JobError(f"{path}.parameters.{name}", "is missing", f"give a {one.type}")
-        value = given.get(name, one.value)
+        value: Any = given.get(name, one.value)
         found[name] = float(value) if one.type == "float64" else value
     return found
 

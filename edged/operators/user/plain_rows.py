@@ -11,18 +11,29 @@ columns, since they are stored for rows that do not count as well.
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from edged.data.schema import FLOAT32, FLOAT64, UINT64, Field
-
-if TYPE_CHECKING:
-    from edged.operators.user.rows import RowBody
+from edged.operators.user.declarations import Declarations
 
 COLUMNS_MAX = 8
 _ARITHMETIC = (ast.Add, ast.Sub, ast.Mult)
 
 
-def plain_row(body: RowBody, node: ast.If) -> ast.Call | None:
+class RowNames(Protocol):
+    """What the body of `on_row` calls its arguments, and where it is."""
+
+    declared: Declarations
+    loops: int
+    state: str
+    out: str
+    parameters: str
+
+    def of_row(self, node: ast.expr) -> Field | None:
+        """The column, where the expression is `row.x`."""
+
+
+def plain_row(body: RowNames, node: ast.If) -> ast.Call | None:
     """The only statement of an `if`, where it is such a row; else None."""
     one = node.body[0]
     if len(node.body) != 1 or node.orelse or body.loops or not isinstance(one, ast.Expr):
@@ -40,19 +51,17 @@ def plain_row(body: RowBody, node: ast.If) -> ast.Call | None:
     return call if all(_is_plain(body, fields[str(n)], v) for n, v in given.items()) else None
 
 
-def _is_plain(body: RowBody, f: Field, value: ast.expr) -> bool:
+def _is_plain(body: RowNames, f: Field, value: ast.expr) -> bool:
     """Whether storing the value cannot raise."""
     if f.dtype.variable or f.nullable:
         return False
     source = body.of_row(value)
     if source is not None and source.dtype is f.dtype:
         return not source.nullable
-    if f.dtype.width != 8 and f.dtype is not FLOAT32 or f.dtype is UINT64:
-        return False
     return f.dtype in (FLOAT32, FLOAT64) and _is_sum(body, value)
 
 
-def _is_sum(body: RowBody, node: ast.expr) -> bool:
+def _is_sum(body: RowNames, node: ast.expr) -> bool:
     """Whether an expression is sums and products of numbers that are there."""
     if isinstance(node, ast.BinOp):
         fine = isinstance(node.op, _ARITHMETIC)

@@ -114,17 +114,20 @@ class RowBody(Body):
     def column(self, node: ast.Attribute) -> int:
         """The number of the column that `row.x` names."""
         if node.attr not in self.schema:
-            advice = doc.did_you_mean(node.attr, self.schema.names,
-                                      otherwise=f"it has {', '.join(self.schema.names)}")  # fmt: skip
+            has = f"it has {', '.join(self.schema.names)}"
+            advice = doc.did_you_mean(node.attr, self.schema.names, otherwise=has)
             raise self.fault(node, f"the input has no column {node.attr}", advice)
         self.touched.add(node.attr)
         return self.schema.index(node.attr)
 
     def of_row(self, node: ast.expr) -> Field | None:
         """The column, where the expression is `row.x`."""
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-            if node.value.id == self.row:
-                return self.schema.fields[self.column(node)]
+        if (
+            isinstance(node, ast.Attribute)
+            and isinstance(node.value, ast.Name)
+            and node.value.id == self.row
+        ):
+            return self.schema.fields[self.column(node)]
         return None
 
     def attribute(self, node: ast.Attribute, of: str) -> str:
@@ -200,9 +203,9 @@ class RowBody(Body):
             op, right = node.ops[0], node.comparators[0]
             if isinstance(op, (ast.Is, ast.IsNot)):
                 return self.is_none(node, isinstance(op, ast.Is))
-            if isinstance(op, (ast.Eq, ast.NotEq)):
-                if found := self.equal(node.left, right):
-                    return found if isinstance(op, ast.Eq) else f"(not {found})"
+            same = self.equal(node.left, right) if isinstance(op, (ast.Eq, ast.NotEq)) else ""
+            if same:
+                return same if isinstance(op, ast.Eq) else f"(not {same})"
             if isinstance(op, (ast.In, ast.NotIn)) and isinstance(right, ast.Tuple):
                 each = [self.equal(node.left, one) for one in right.elts]
                 if each and all(each):
@@ -301,10 +304,13 @@ class RowBody(Body):
     def expression_statement(self, node: ast.Expr, indent: int) -> None:
         """A row of an output, or a call."""
         call = node.value
-        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute):
-            if ast.unparse(call.func.value) == self.out:
-                self.emit(call, call.func.attr, indent)
-                return
+        if (
+            isinstance(call, ast.Call)
+            and isinstance(call.func, ast.Attribute)
+            and ast.unparse(call.func.value) == self.out
+        ):
+            self.emit(call, call.func.attr, indent)
+            return
         super().expression_statement(node, indent)
 
     def emit(self, call: ast.Call, name: str, indent: int, counts: str = "1") -> None:
