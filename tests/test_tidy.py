@@ -199,7 +199,7 @@ def test_every_path_in_docs_and_docstrings_exists():
     assert missing == set()
 
 
-ENTRY_POINTS = {f"edged.{group}" for group in ("meters", "policies", "functions")}
+ENTRY_POINTS = {f"edged.{group}" for group in ("meters", "policies", "functions", "code")}
 OTHERS = {"edged.telemetry", "edged.service", "edged.socket", "edged.target", "edged.toml"}
 """A stream, systemd units, a file."""
 WIRE = {v.decode() for v in vars(frames).values() if isinstance(v, bytes) and b"edged." in v}

@@ -59,6 +59,7 @@ class Quarantine:
             problem = problem or operator.problem
             for refused in operator.set_aside:
                 self._refuse(beat, job.plan.name, id, refused)
+            operator.set_aside, operator.problem = (), ""  # it may not run in the next beat
         return problem
 
     def _refuse(self, beat: BeatContext, job: str, id: str, refused: RefusedRows) -> None:

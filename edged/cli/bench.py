@@ -15,6 +15,7 @@ _NAMES = (
     "fleet",
     "idle",
     "join",
+    "kernels",
     "promise",
     "relay",
     "shuffle",

@@ -22,7 +22,7 @@ from kernels.cpu.window import STATE
 Ints = npt.NDArray[np.int64]
 
 
-class KernelPart:
+class KernelShare:
     """What one worker needs; `errors` are rows of the batch and reasons."""
 
     def __init__(

@@ -21,7 +21,6 @@ from edged.data.scratch import Scratch
 from edged.operators._window_groups import (
     GroupLane,
     Groups,
-    OutputBuilder,
     Shape,
     from_state,
     merged,
@@ -29,6 +28,7 @@ from edged.operators._window_groups import (
     shape_of,
     to_state,
 )
+from edged.operators._window_output import OutputBuilder
 from edged.operators.base import InstanceOf
 from edged.operators.user.declarations import StateField
 from kernels.cpu import slots as kernels

@@ -60,10 +60,11 @@ from edged.operators.user.declarations import Declarations, declarations, parame
 from edged.operators.user.refusals import refusal
 from edged.operators.user.row_kernel import ON_ROW, check_state_words, row_kernel
 from edged.operators.user.rows import GeneratedKernel
+from edged.operators.window import KEYS_MAX
 from kernels.cpu.window import STATE
 
 SET_ASIDE, STOP = "set_aside", "stop"
-KEYS_MAX = 32
+
 REFUSED_MAX = 1000
 """Rows that a beat sets aside at most; all are counted."""
 
@@ -81,7 +82,7 @@ class KernelOperator(Operator):
         lanes = workers.count if plan.by and plan.declared.state else 1
         self._lanes = [RecordLane(self._shape, defaults) for _ in range(lanes)]
         self._parts = [
-            parts.KernelPart(plan.declared, kernel, plan.by_column, self._call)
+            parts.KernelShare(plan.declared, kernel, plan.by_column, self._call)
             for _ in range(workers.count)
         ]
         self._empty = {o.name: empty_batch(o.schema) for o in plan.declared.outputs.values()}
@@ -116,7 +117,7 @@ class KernelOperator(Operator):
     def _keyed(self) -> bool:
         return len(self._lanes) > 1
 
-    def _process(self, beat: BeatContext, flow: Flow) -> list[parts.KernelPart]:
+    def _process(self, beat: BeatContext, flow: Flow) -> list[parts.KernelShare]:
         """Run the kernel over the batch; returns the parts that took rows."""
         batch, plan = flow.batch, self._plan
         columns, rows = batch.addresses(), batch.rows
@@ -145,7 +146,7 @@ class KernelOperator(Operator):
                 call()
         return used
 
-    def _note_errors(self, flow: Flow, used: Sequence[parts.KernelPart]) -> None:
+    def _note_errors(self, flow: Flow, used: Sequence[parts.KernelShare]) -> None:
         """Count the rows in error, and set them aside."""
         found = sorted(error for part in used for error in part.errors)
         if not found:

@@ -97,7 +97,7 @@ class Declarations:
         return sum(f.words for f in self.state.values())
 
 
-class _Reader:
+class _CodeReader:
     def __init__(self, path: str, code: UserCode) -> None:
         self.path, self.code = path, code
         self.found = Declarations(code)
@@ -275,7 +275,7 @@ def declarations(path: str, code: UserCode) -> Declarations:
         raise code.fault(path, line, column, f"syntax error: {problem.msg}") from None
     except (ValueError, RecursionError, MemoryError) as problem:
         raise code.fault(path, 1, 1, f"is no Python: {problem}") from None
-    reader = _Reader(path, code)
+    reader = _CodeReader(path, code)
     reader.module(module)
     return reader.found
 
