@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -138,7 +138,7 @@ def run(operators: Sequence[Operator], batch: Batch, workers: Workers, watermark
 
 
 def compare(
-    arms: dict[str, Sequence[Operator]], batch: Batch, rounds: int, workers: Workers
+    arms: Mapping[str, Sequence[Operator]], batch: Batch, rounds: int, workers: Workers
 ) -> dict[str, float]:
     """Million rows/s of each arm, by turns."""
     spent: dict[str, list[float]] = {name: [] for name in arms}
