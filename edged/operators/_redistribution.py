@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from edged.data.columns import Batch, Column, empty_batch
+from edged.data.columns import Batch, Column
 from edged.data.flow import State
 from edged.data.gather import take
 from edged.data.hashing import hash_columns
@@ -20,15 +20,14 @@ from edged.data.schema import Schema
 from edged.data.scratch import Scratch
 from edged.errors import JobError
 from edged.operators._join_columns import SIDES
+from edged.operators._time_order import deal_waiting
 from edged.operators._window_groups import (
     Groups,
     from_state,
     merged,
     selected,
-    shape_of,
     to_state,
 )
-from edged.operators._window_output import OutputBuilder
 from edged.operators.base import InstanceOf
 from kernels.cpu.window import GROUP
 
@@ -41,11 +40,16 @@ def window(
     instance_of: InstanceOf,
 ) -> list[State]:
     """Of a WindowPlan: groups by the hash of their keys, in order of start and first row."""
-    shape = shape_of(plan.input.schema, plan.by, plan.measures, plan.input.weight)
+    shape, schema = plan.shape(), plan.input.schema
     groups = merged(shape, [from_state(shape, state) for state in states])
-    output = plan.output.schema
-    keys = OutputBuilder(shape, plan.measures, plan.size_us, output, empty_batch(output))
-    goes = _instances(keys.batch(groups), by[0], instances, instance_of)
+    goes = _instances(plan.builder().batch(groups), by[0], instances, instance_of)
+    waiting = [State()] * instances
+    if plan.opens:
+
+        def dealt(batch: Batch) -> npt.NDArray[np.int64]:
+            return _instances(batch, by[0], instances, instance_of)
+
+        waiting = deal_waiting(schema, plan.input.time, "input", states, dealt, instances)
     numbers = np.sum([state["numbers"] for state in states], axis=0)
     firsts = groups.rows[:, GROUP.first]
     found = []
@@ -54,7 +58,7 @@ def window(
         counts = numbers if i == 0 else np.zeros_like(numbers)
         counts = counts.copy()
         counts[0] = max(int(counts[0]), int(firsts.max(initial=-1)) + 1)
-        found.append({"numbers": counts, **to_state(mine)})
+        found.append({"numbers": counts, **to_state(mine), **waiting[i]})
     return found
 
 

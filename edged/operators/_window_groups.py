@@ -19,6 +19,8 @@ from edged.data.schema import Schema
 from edged.operators._window_functions import TYPE_CODES, Accumulator, Measure, accumulator
 from kernels.cpu import accumulate as acc
 from kernels.cpu import window as kernels
+from kernels.cpu.absorb import absorb
+from kernels.cpu.open_windows import OPENED
 from kernels.cpu.window import GROUP, SETTINGS, STATE
 
 Ints = npt.NDArray[np.int64]
@@ -40,18 +42,36 @@ class Shape:
     first: int
     """First word of all accumulators."""
     weighted: bool
+    opened: int = 0
+    """First word of an OpenWindow, in groups of windows that rows open and close; else 0."""
+
+    @property
+    def order(self) -> int:
+        """The word by which groups are ordered."""
+        return self.opened + OPENED.last if self.opened else GROUP.start
+
+    @property
+    def due(self) -> int:
+        """The word by which groups expire."""
+        return self.opened + OPENED.end if self.opened else GROUP.start
 
 
 def shape_of(
-    schema: Schema, keys: Sequence[str], measures: Sequence[Measure], weight: str = ""
+    schema: Schema,
+    keys: Sequence[str],
+    measures: Sequence[Measure],
+    weight: str = "",
+    opens: bool = False,
 ) -> Shape:
     """Lay out groups; measures over equal accumulators share them.  Groups of weighted rows also
-    have the weight of all their rows."""
+    have the weight of all their rows, and with `opens` groups have an OpenWindow."""
     at, key_rows = GROUP.keys, []
     for name in keys:
         c = schema.index(name)
         key_rows.append([c, TYPE_CODES[schema.fields[c].dtype.name], at])
         at += 2 if schema.fields[c].dtype.variable else 1
+    opened = at if opens else 0
+    at += len(OPENED) if opens else 0
     known: dict[Accumulator, int] = {}
     places, first = [], at
     for m in [*measures, *([Measure("", "count", "")] if weight else [])]:
@@ -73,6 +93,7 @@ def shape_of(
         tuple(places[: len(measures)]),
         first,
         bool(weight),
+        opened,
     )
 
 
@@ -107,7 +128,7 @@ class GroupLane:
         """Process this lane's rows of a batch."""
         at = 0
         while True:
-            at = kernels.absorb(
+            at = absorb(
                 columns, self._shape.keys, self._shape.aggs, settings, hashes, at, rows,
                 self._groups, self._groups.view(np.float64), self._table, self._store, self.state,
             )  # fmt: skip
@@ -120,18 +141,19 @@ class GroupLane:
             )
 
     def expire(self, before: int) -> Groups:
-        """Remove the groups that start before `before`."""
+        """Remove the groups whose windows begin before `before`, or end, if rows open them."""
         count, found = int(self.state[STATE.groups]), np.zeros(2, np.int64)
         if self.state[STATE.oldest] < before:
-            kernels.count_expired(self._shape.keys, self._groups[:count], before, found)
+            word = self._shape.due
+            kernels.count_expired(self._shape.keys, self._groups[:count], word, before, found)
         gone = Groups(
             np.empty((int(found[0]), self._shape.words), np.int64),
             np.empty(int(found[1]), np.uint8),
         )
         if found[0]:
             kernels.expire(
-                self._shape.keys, self._groups, self._store, self.state, self._table, before,
-                gone.rows, gone.store,
+                self._shape.keys, self._groups, self._store, self.state, self._table,
+                self._shape.due, before, gone.rows, gone.store,
             )  # fmt: skip
         return gone
 
@@ -148,8 +170,8 @@ class GroupLane:
         self._groups[:count] = groups.rows
         self._store[:size] = groups.store
         self.state[STATE.groups], self.state[STATE.bytes] = count, size
-        starts = groups.rows[:, GROUP.start]
-        self.state[STATE.oldest] = starts.min() if count else kernels.OLDEST_NONE
+        times = groups.rows[:, self._shape.due]
+        self.state[STATE.oldest] = times.min() if count else kernels.OLDEST_NONE
         kernels.rebuild(self._groups[:count], self._table)
 
     def nbytes(self) -> int:
@@ -175,7 +197,8 @@ def _table(groups: int) -> npt.NDArray[np.int32]:
 
 
 def merged(shape: Shape, parts: Sequence[Groups]) -> Groups:
-    """The groups of all lanes by (window start, first row), their strings in the same order."""
+    """The groups of all lanes by (window start, or end if rows open it; first row), their strings
+    in the same order."""
     if not any(len(p.rows) for p in parts):
         return Groups(np.empty((0, shape.words), np.int64), np.empty(0, np.uint8))
     shift, shifted = 0, []
@@ -185,7 +208,7 @@ def merged(shape: Shape, parts: Sequence[Groups]) -> Groups:
         shifted.append(rows)
         shift += p.store.size
     rows = np.concatenate(shifted)
-    rows = np.ascontiguousarray(rows[np.lexsort((rows[:, GROUP.first], rows[:, GROUP.start]))])
+    rows = np.ascontiguousarray(rows[np.lexsort((rows[:, GROUP.first], rows[:, shape.order]))])
     ordered: Bytes = np.empty(shift, np.uint8)
     kernels.lay_out(shape.keys, rows, np.concatenate([p.store for p in parts]), ordered)
     return Groups(rows, ordered)

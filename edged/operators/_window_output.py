@@ -18,6 +18,7 @@ from kernels.cpu import accumulate as acc
 from kernels.cpu import quantile_sketch
 from kernels.cpu import window as kernels
 from kernels.cpu.comoments import PAIR
+from kernels.cpu.open_windows import OPENED
 from kernels.cpu.quantile_sketch import SKETCH
 from kernels.cpu.window import GROUP
 
@@ -35,6 +36,7 @@ class OutputBuilder:
     shape: Shape
     measures: tuple[Measure, ...]
     size_us: int
+    """What lies between start and end, or between a session's last row and its end."""
     output: Schema
     nothing: Batch
     """The output of a beat in which no window ends."""
@@ -48,11 +50,19 @@ class OutputBuilder:
         for k in range(len(self.shape.keys)):
             field = self.shape.schema.fields[int(self.shape.keys[k, 0])]
             columns.append(self._key(k, field, groups))
-        start = np.ascontiguousarray(rows[:, GROUP.start])
-        columns += [Column(start), Column(start + self.size_us)]
+        columns += self._times(rows)
         for measure, place in zip(self.measures, self.shape.places, strict=True):
             columns += self._columns(measure, rows, place)
         return Batch(self.output, len(rows), tuple(columns))
+
+    def _times(self, rows: Ints) -> list[Column]:
+        """Start and end of the windows."""
+        opened = self.shape.opened
+        if not opened:
+            start = np.ascontiguousarray(rows[:, GROUP.start])
+            return [Column(start), Column(start + self.size_us)]
+        begin, last = rows[:, opened + OPENED.begin], rows[:, opened + OPENED.last]
+        return [Column(begin.copy()), Column(last + self.size_us)]
 
     def _columns(self, measure: Measure, rows: Ints, place: int) -> list[Column]:
         """The columns of one measure."""

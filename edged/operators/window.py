@@ -1,4 +1,4 @@
-"""The `window` operator: tumbling and hopping windows that emit mergeable partial aggregates.
+"""The `window` operator: windows that emit mergeable partial aggregates.
 
     [operators.daily]
     type = "window"
@@ -8,10 +8,13 @@
     every = "1d"                # default: size (tumbling); any every <= size
     aggregates = { n = "count(*)", power = "sum(power_kw)", spread = "variance(power_kw)" }
 
-Windows are [start, start + size) with start a multiple of `every` from 1970-01-01 UTC (floored for
-times before it).  A row belongs to every window that holds its time.  A window is emitted once the
-watermark reaches its end; empty windows are not.  Null keys form a group of their own, all NaN keys
-one group, and so do 0.0 and -0.0 (which come out as 0.0).
+In place of `size`, `gap = "5m"` gives sessions, which end with a pause of that length in the rows
+of a key, and `rows = 100` windows of so many rows of a key (`kernels.cpu.open_windows`).
+
+With a size, windows are [start, start + size) with start a multiple of `every` from 1970-01-01 UTC
+(floored for times before it).  A row belongs to every window that holds its time.  A window is
+emitted once the watermark reaches its end; empty windows are not.  Null keys form a group of their
+own, all NaN keys one group, and so do 0.0 and -0.0 (which come out as 0.0).
 
 Output: the keys, `window_start` (its event time), `window_end`, then for each aggregate `a`
 
@@ -46,7 +49,8 @@ Invariants
 1. Output depends on the rows, their order and the watermarks, not on batches or workers.  Float
    sums and moments are taken in arrival order.
 2. Rows come out by (window start, first arrival).  The output's watermark is the smallest start of
-   any window still to come, so its event time never runs backwards: disorder 0.
+   any window still to come, so its event time never runs backwards: disorder 0.  Sessions and
+   windows of a number of rows come out by their end, which is their event time.
 3. Integer sums are exact (128 bits inside).
 """
 
@@ -60,20 +64,23 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from edged.data.columns import empty_batch
+from edged.data.columns import Batch, empty_batch
 from edged.data.flow import WATERMARK_MAX_US, WATERMARK_MIN_US, BeatContext, Flow, Link, State
 from edged.data.hashing import hash_columns
-from edged.data.schema import Schema
 from edged.data.scratch import Scratch
 from edged.data.workers import PARALLEL_ROWS, Workers
 from edged.documents import reader as doc
 from edged.documents.faults import FaultCollector
 from edged.documents.units import show_duration
+from edged.errors import JobError
 from edged.operators import _redistribution
 from edged.operators import _window_functions as functions
+from edged.operators._keyed import refuse_weight
+from edged.operators._time_order import TimeOrder
 from edged.operators._window_functions import Measure
 from edged.operators._window_groups import (
     GroupLane,
+    Shape,
     from_state,
     merged,
     shape_of,
@@ -97,22 +104,23 @@ class WindowOperator(Operator):
     def __init__(self, plan: WindowPlan, workers: Workers) -> None:
         self._plan = plan
         schema = plan.input.schema
-        self._shape = shape_of(schema, plan.by, plan.measures, plan.input.weight)
+        self._shape = plan.shape()
+        self._order = TimeOrder(schema, plan.input.time) if plan.opens else None
         self._lanes = [GroupLane(self._shape) for _ in range(workers.count if plan.by else 1)]
-        output = plan.output.schema
-        self._emitter = OutputBuilder(
-            self._shape, plan.measures, plan.size_us, output, empty_batch(output)
-        )
-        self._settings = _settings(plan, schema)
+        self._emitter = plan.builder()
+        self._settings = _settings(plan, self._shape)
         self._scratch = Scratch()
         self._rows = self._emitted = 0
 
     def run(self, beat: BeatContext, inputs: Sequence[Flow]) -> Flow:
         """Add the rows to their groups; emit the windows that the watermark has reached."""
         flow = inputs[0]
-        if flow.batch.rows:
-            self._absorb(beat, flow)
-        before = _start_bound(flow.watermark_us, self._plan.size_us)
+        batch = flow.batch
+        if self._order is not None:
+            batch = self._order.pass_on(batch, flow.watermark_us)
+        if batch.rows:
+            self._absorb(beat, batch)
+        before = self._bound(flow.watermark_us)
         gone = merged(self._shape, [lane.expire(before) for lane in self._lanes])
         gone = gone.left(self._shape)
         self._emitted += len(gone.rows)
@@ -122,7 +130,8 @@ class WindowOperator(Operator):
         """Open groups and counters."""
         numbers = [self._rows, self._emitted, self._errors(), self._emitter.sums_overflowed]
         groups = merged(self._shape, [lane.copy() for lane in self._lanes])
-        return {"numbers": np.array(numbers, np.int64), **to_state(groups)}
+        waiting = self._order.save("input") if self._order is not None else State()
+        return {"numbers": np.array(numbers, np.int64), **to_state(groups), **waiting}
 
     def load(self, state: State) -> None:
         """Load a saved state, for any number of workers."""
@@ -133,23 +142,30 @@ class WindowOperator(Operator):
             int, state["numbers"]
         )
         self._lanes[0].state[STATE.errors] = errors
+        if self._order is not None:
+            self._order.load(state, "input")
 
     def state_bytes(self) -> int:
-        """Memory of the groups."""
-        return sum(lane.nbytes() for lane in self._lanes)
+        """Memory of the groups, and of rows that wait for their order."""
+        waiting = self._order.nbytes() if self._order is not None else 0
+        return waiting + sum(lane.nbytes() for lane in self._lanes)
 
     def counters(self) -> Mapping[str, int | float]:
-        """Groups open and emitted; sums that overflowed and rows out of range."""
+        """Groups open and emitted; sums that overflowed and rows out of range; rows that wait for
+        their order, and those that came late."""
+        order = self._order
+        ordered = {"rows_waiting": order.rows, "rows_late": order.late} if order else {}
         return {
             "rows": self._rows,
             "groups": sum(int(lane.state[STATE.groups]) for lane in self._lanes),
             "groups_emitted": self._emitted,
             "rows_in_error": self._errors(),
             "sums_overflowed": self._emitter.sums_overflowed,
+            **ordered,
         }
 
-    def _absorb(self, beat: BeatContext, flow: Flow) -> None:
-        batch, count = flow.batch, len(self._lanes)
+    def _absorb(self, beat: BeatContext, batch: Batch) -> None:
+        count = len(self._lanes)
         columns = batch.addresses()
         hashes = hash_columns(batch, self._plan.by, self._scratch, workers=beat.workers)
         calls = []
@@ -166,30 +182,35 @@ class WindowOperator(Operator):
         self._rows += batch.rows
 
     def _watermark(self, watermark_us: int) -> int:
-        if watermark_us == WATERMARK_MAX_US:
+        if watermark_us == WATERMARK_MAX_US or self._plan.opens:
             return watermark_us
         every = self._plan.every_us
         following = ((watermark_us - self._plan.size_us) // every + 1) * every
         return max(WATERMARK_MIN_US, following)
 
+    def _bound(self, watermark_us: int) -> int:
+        """Start, or end of windows that rows open, before which they come out."""
+        if watermark_us == WATERMARK_MAX_US:
+            return WATERMARK_MAX_US
+        if self._plan.opens:
+            return watermark_us + 1
+        return max(WATERMARK_MIN_US, watermark_us - self._plan.size_us + 1)
+
     def _errors(self) -> int:
         return sum(int(lane.state[STATE.errors]) for lane in self._lanes)
 
 
-def _start_bound(watermark_us: int, size_us: int) -> int:
-    """Start before which windows have ended at the watermark."""
-    if watermark_us == WATERMARK_MAX_US:
-        return WATERMARK_MAX_US
-    return max(WATERMARK_MIN_US, watermark_us - size_us + 1)
-
-
-def _settings(plan: WindowPlan, schema: Schema) -> npt.NDArray[np.int64]:
+def _settings(plan: WindowPlan, shape: Shape) -> npt.NDArray[np.int64]:
     settings: npt.NDArray[np.int64] = np.zeros(len(SETTINGS), np.int64)
-    settings[SETTINGS.time] = schema.index(plan.input.time)
+    settings[SETTINGS.time] = plan.input.schema.index(plan.input.time)
     settings[SETTINGS.size], settings[SETTINGS.every] = plan.size_us, plan.every_us
     settings[SETTINGS.hops] = -(-plan.size_us // plan.every_us)
-    settings[SETTINGS.time_low] = -(2**63) + 2 * (plan.size_us + plan.every_us)
-    settings[SETTINGS.time_high] = 2**63 - 1 - 2 * (plan.size_us + plan.every_us)
+    reach = max(plan.size_us + plan.every_us, plan.gap_us)
+    if plan.opens:
+        settings[SETTINGS.gap], settings[SETTINGS.rows] = plan.gap_us, plan.rows
+        settings[SETTINGS.opened] = shape.opened
+    settings[SETTINGS.time_low] = -(2**63) + 2 * reach
+    settings[SETTINGS.time_high] = 2**63 - 1 - 2 * reach
     return settings
 
 
@@ -199,7 +220,7 @@ class WindowPlan(OperatorPlan):
     """A checked `window` operator."""
 
     links = ("input",)
-    keys = frozenset({"keys", "size", "every", "aggregates"})
+    keys = frozenset({"keys", "size", "every", "gap", "rows", "aggregates"})
     waits_for_time = True
     cycles = (85e3, 122.0)
     rows_out = 0.01
@@ -210,6 +231,10 @@ class WindowPlan(OperatorPlan):
     """Key columns."""
     size_us: int
     every_us: int
+    gap_us: int
+    """Pause that ends a session; 0: no sessions."""
+    rows: int
+    """Rows of a window; 0: windows end otherwise."""
     measures: tuple[Measure, ...]
     output: Link
 
@@ -227,7 +252,10 @@ class WindowPlan(OperatorPlan):
                 wrong.note(f"{path}.keys[{i}]", f"no column {name!r} in the input", advice)
         if len(by) > KEYS_MAX:
             wrong.note(f"{path}.keys", f"{len(by)} keys", f"at most {KEYS_MAX}")
-        size, every = wrong.attempt(lambda: _lengths(path, document), (1, 1))
+        size, every, gap, rows = wrong.attempt(lambda: _extent(path, document), (1, 1, 0, 0))
+        if gap or rows:
+            kind = "sessions" if gap else "windows of rows"
+            wrong.attempt(lambda: refuse_weight(path, "input", inputs[0], kind), None)
         measures = wrong.attempt(
             lambda: functions.measures(
                 f"{path}.aggregates", doc.table(path, document, "aggregates"), inputs[0]
@@ -235,8 +263,26 @@ class WindowPlan(OperatorPlan):
             none,
         )
         wrong.settle()
-        output = Link(functions.output(path, schema, by, measures), "window_start", 0)
-        return cls(id, inputs[0], by, size, every, measures, output)
+        time = "window_end" if gap or rows else "window_start"
+        output = Link(functions.output(path, schema, by, measures), time, 0)
+        return cls(id, inputs[0], by, size, every, gap, rows, measures, output)
+
+    @property
+    def opens(self) -> bool:
+        """Whether rows open and close the windows."""
+        return bool(self.gap_us or self.rows)
+
+    def shape(self) -> Shape:
+        """The layout of its groups."""
+        return shape_of(
+            self.input.schema, self.by, self.measures, self.input.weight, opens=self.opens
+        )
+
+    def builder(self) -> OutputBuilder:
+        """What makes its output."""
+        size = self.gap_us if self.opens else self.size_us
+        output = self.output.schema
+        return OutputBuilder(self.shape(), self.measures, size, output, empty_batch(output))
 
     def build(self, workers: Workers) -> WindowOperator:
         """The running operator."""
@@ -244,17 +290,24 @@ class WindowPlan(OperatorPlan):
 
     def describe(self) -> list[str]:
         """Lines for `edged explain`."""
-        size, every = show_duration(self.size_us), show_duration(self.every_us)
-        kind = "tumbling" if self.size_us == self.every_us else f"hopping, every {every}"
         by = f" by {', '.join(self.by)}" if self.by else ""
-        shape = shape_of(self.input.schema, self.by, self.measures, self.input.weight)
         calls = ", ".join(m.call() for m in self.measures)
         exact = [f"rows count by {self.input.weight}; sums are exact"] if self.input.weight else []
+        size = 8 * self.shape().words + 8
+        rows = "rows in the order of time" if self.opens else f"a row is in {self._hops()} windows"
         return [
-            f"windows of {size}, {kind}{by}: {calls}",
-            *exact,
-            f"hash table, {8 * shape.words + 8} bytes a group; a row is in {self._hops()} windows",
-        ]
+            f"{self._kind()}{by}: {calls}", *exact, f"hash table, {size} bytes a group; {rows}",
+        ]  # fmt: skip
+
+    def _kind(self) -> str:
+        """What the windows are, for `describe`."""
+        if self.gap_us:
+            return f"sessions that end after {show_duration(self.gap_us)} without rows"
+        if self.rows:
+            return f"windows of {self.rows} rows"
+        size, every = show_duration(self.size_us), show_duration(self.every_us)
+        tumbling = self.size_us == self.every_us
+        return f"windows of {size}, {'tumbling' if tumbling else f'hopping, every {every}'}"
 
     redistribute = _redistribution.window
 
@@ -264,10 +317,28 @@ class WindowPlan(OperatorPlan):
             self.input.schema.to_json(), self.input.time, list(self.by), self.size_us,
             self.every_us, [m.facts() for m in self.measures],
             *([self.input.weight] if self.input.weight else []),
+            *([["gap", self.gap_us, "rows", self.rows]] if self.opens else []),
         ]  # fmt: skip
 
     def _hops(self) -> int:
         return -(-self.size_us // self.every_us)
+
+
+def _extent(path: str, document: Mapping[str, Any]) -> tuple[int, int, int, int]:
+    """Size, distance and gap of the windows, in µs, and their number of rows."""
+    given = [key for key in ("size", "gap", "rows") if key in document]
+    advice = "name one of size, gap and rows"
+    if not given:
+        raise JobError(f"{path}.size", "is missing", advice)
+    if len(given) > 1:
+        raise JobError(f"{path}.{given[1]}", f"does not go with {given[0]}", advice)
+    if given != ["size"] and "every" in document:
+        raise JobError(f"{path}.every", f"does not go with {given[0]}", "every belongs to size")
+    if given == ["gap"]:
+        return 1, 1, doc.duration(path, document, "gap", least=1), 0
+    if given == ["rows"]:
+        return 1, 1, 0, doc.integer(path, document, "rows", least=1)
+    return (*_lengths(path, document), 0, 0)
 
 
 def _lengths(path: str, document: Mapping[str, Any]) -> tuple[int, int]:

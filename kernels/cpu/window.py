@@ -22,30 +22,20 @@ import numpy as np
 
 from kernels.cpu import mem
 from kernels.cpu.accumulate import (
-    AGGREGATE,
-    COMOMENTS,
-    DISTINCT,
     F4,
     F8,
     I2,
     I4,
     I8,
-    QUANTILES,
     U2,
     U4,
     U8,
     VARIABLE,
     load_f32,
     load_f64,
-    mark_present,
-    update,
 )
 from kernels.cpu.columns import COLUMN
-from kernels.cpu.comoments import add_comoments
-from kernels.cpu.distinct_sketch import add_distinct
-from kernels.cpu.quantile_sketch import add_quantiles
 from kernels.cpu.records import I64, field, words
-from kernels.cpu.weighted import WEIGHTED, add_weighted
 from kernels.registry import device, kernel
 
 
@@ -72,7 +62,9 @@ class GroupState(NamedTuple):
 
     groups: I64 = field("groups")
     bytes: I64 = field("bytes of the store in use")
-    oldest: I64 = field("earliest begin of a group's window; OLDEST_NONE without groups")
+    oldest: I64 = field(
+        "no group has an earlier begin, or end of an OpenWindow; OLDEST_NONE: no groups"
+    )
     errors: I64 = field("rows whose windows lie outside of 64-bit time")
     need: I64 = field("bytes of the store that a row lacked")
 
@@ -89,6 +81,9 @@ class GroupSettings(NamedTuple):
     lane: I64 = field("number of the lane")
     lanes: I64 = field("lanes")
     base: I64 = field("number of the batch's first row")
+    gap: I64 = field("of sessions: the pause that ends one (us); else 0")
+    rows: I64 = field("of windows of a number of rows: that number; else 0")
+    opened: I64 = field("first word of a group's OpenWindow (`kernels.cpu.open_windows`)")
 
 
 GROUP, KEY = words(WindowGroup), words(GroupKey)
@@ -99,10 +94,6 @@ PREFETCH_GROUPS = 4096
 """Above this number of groups the table is prefetched."""
 OLDEST_NONE = 2**63 - 1
 K1, K2 = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD6E8FEB86659FD93)
-_ABSORB = (
-    "int64(int64[:, ::1], int64[:, ::1], int64[:, ::1], int64[::1], uint64[::1], int64, int64,"
-    " int64[:, ::1], float64[:, ::1], int32[::1], uint8[::1], int64[::1])"
-)
 
 
 @device
@@ -336,79 +327,31 @@ def find_groups(
     return count, pairs
 
 
-@kernel(_ABSORB, reference="tests.naive.window.absorb")
-def absorb(
-    columns: Any, keys: Any, aggs: Any, settings: Any, hashes: Any, at: int, stop: int,
-    groups: Any, floats: Any, table: Any, store: Any, state: Any,
-) -> Any:  # fmt: skip
-    """Aggregate the lane's rows `at..stop-1` into their groups.
-
-    Returns the first row not done: `stop`, or less if groups or store lack room (`need`
-    store bytes, and groups for one row's windows).  Grow them and continue there.
-    """
-    most = max(BLOCK, settings[SETTINGS.hops])
-    rows, ok = np.empty(BLOCK, np.int64), np.empty(most, np.uint8)
-    to, pair_rows = np.empty(most, np.int64), np.empty(most, np.int64)
-    width = GROUP.keys - GROUP.nulls
-    for k in range(keys.shape[0]):
-        width += 2 if keys[k, KEY.kind] == VARIABLE else 1
-    key_words, kinds = np.empty((BLOCK, width), np.int64), np.zeros(width, np.uint8)
-    for k in range(keys.shape[0]):
-        if keys[k, KEY.kind] == VARIABLE:
-            kinds[keys[k, KEY.word] - GROUP.nulls] = 1
-    times = columns[settings[SETTINGS.time], COLUMN.values]
-    while at < stop:
-        count, following = pick_rows(settings, hashes, at, stop, rows)
-        load_keys(columns, keys, rows, count, key_words)
-        if state[STATE.groups] > PREFETCH_GROUPS:
-            fetch_ahead(settings, hashes, times, rows, count, groups, table)
-        done, pairs = find_groups(
-            settings, keys, hashes, times, rows, count, key_words, kinds, groups, table, store,
-            state, pair_rows, to,
-        )  # fmt: skip
-        for a in range(aggs.shape[0]):
-            kind = aggs[a, AGGREGATE.kind]
-            if kind >= WEIGHTED:
-                add_weighted(columns, aggs, a, pair_rows, to, pairs, groups)
-            elif kind == COMOMENTS:
-                add_comoments(columns, aggs, a, pair_rows, to, ok, pairs, groups)
-            elif kind in (QUANTILES, DISTINCT):
-                mark_present(columns, aggs[a, AGGREGATE.column], pair_rows, pairs, ok)
-                if kind == QUANTILES:
-                    add_quantiles(columns, aggs, a, pair_rows, to, ok, pairs, groups)
-                else:
-                    add_distinct(columns, aggs, a, pair_rows, to, ok, pairs, groups)
-            else:
-                update(columns, aggs, a, pair_rows, to, ok, pairs, groups, floats)
-        if done < count:
-            return rows[done]
-        at = following
-    return stop
-
-
 @kernel(
-    "void(int64[:, ::1], int64[:, ::1], int64, int64[::1])",
+    "void(int64[:, ::1], int64[:, ::1], int64, int64, int64[::1])",
     reference="tests.naive.window.count_expired",
 )
-def count_expired(keys: Any, groups: Any, before: int, found: Any) -> None:
-    """Fill `found` with the number of groups that start before `before`, and their store bytes."""
+def count_expired(keys: Any, groups: Any, word: int, before: int, found: Any) -> None:
+    """Fill `found` with the number of groups whose `word` is below `before`, and their store
+    bytes."""
     found[0] = found[1] = 0
     for g in range(groups.shape[0]):
-        if groups[g, GROUP.start] < before:
+        if groups[g, word] < before:
             found[0] += 1
             found[1] += key_bytes(keys, groups, g, GROUP.nulls)
 
 
 @kernel(
     "void(int64[:, ::1], int64[:, ::1], uint8[::1], int64[::1], int32[::1], int64,"
-    " int64[:, ::1], uint8[::1])",
+    " int64, int64[:, ::1], uint8[::1])",
     reference="tests.naive.window.expire",
 )
 def expire(
-    keys: Any, groups: Any, store: Any, state: Any, table: Any, before: int, gone: Any,
+    keys: Any, groups: Any, store: Any, state: Any, table: Any, word: int, before: int, gone: Any,
     gone_store: Any,
 ) -> None:  # fmt: skip
-    """Move the groups that start before `before` to `gone`, close the gaps and rebuild the table.
+    """Move the groups whose `word` is below `before` to `gone`, close the gaps and rebuild the
+    table.  The word is GROUP.start, or the end of an OpenWindow.
 
     `gone` and `gone_store` have the sizes of `count_expired`; the order of groups is kept.
     """
@@ -416,12 +359,12 @@ def expire(
     state[STATE.oldest] = OLDEST_NONE
     for g in range(count):
         group = groups[g]
-        if group[GROUP.start] < before:
+        if group[word] < before:
             gone[gone_count] = group
             gone_bytes = move_bytes(keys, store, gone[gone_count], gone_store, gone_bytes)
             gone_count += 1
         else:
-            state[STATE.oldest] = min(state[STATE.oldest], group[GROUP.start])
+            state[STATE.oldest] = min(state[STATE.oldest], group[word])
             kept_bytes = move_bytes(keys, store, group, store, kept_bytes)
             if kept != g:
                 groups[kept] = group

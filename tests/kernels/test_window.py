@@ -46,13 +46,14 @@ def test_expire_splits_the_groups_in_order_and_closes_the_gaps(groups, before):
     rows, store = arrays(groups)
     starts, values = [g[0] for g in groups], [g[1] for g in groups]
     found = np.zeros(2, np.int64)
-    kernels.count_expired(KEYS, rows, before, found)
+    kernels.count_expired(KEYS, rows, kernels.GROUP.start, before, found)
     assert found.tolist() == naive.count_expired(starts, [len(v) for v in values], before)
     state = np.zeros(len(kernels.STATE), np.int64)
     state[kernels.STATE.groups], state[kernels.STATE.bytes] = len(groups), store.size
     table = np.full(64, -1, np.int32)
     gone, gone_store = np.zeros((found[0], rows.shape[1]), np.int64), np.zeros(found[1], np.uint8)
-    kernels.expire(KEYS, rows, store, state, table, before, gone, gone_store)
+    start = kernels.GROUP.start
+    kernels.expire(KEYS, rows, store, state, table, start, before, gone, gone_store)
     kept = rows[: state[kernels.STATE.groups]]
     stay, go = naive.expire(starts, values, before)
     assert (listed(kept, store), listed(gone, gone_store)) == (stay, go)

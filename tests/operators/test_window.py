@@ -281,10 +281,10 @@ def test_keys_whose_hashes_are_equal_stay_apart():
     )
     keys = [(1, "a"), (2, "a"), (1, "b"), (1, "ab"), (None, "a"), (1, None), (0, "a"), (1, "")]
     rows = [[*key, 5] for key in keys * 3]
-    lane = GroupLane(shape_of(schema, ["k", "s"], [Measure("n", "count", "")]))
-    p = plan(schema, keys=["k", "s"])
+    shape = shape_of(schema, ["k", "s"], [Measure("n", "count", "")])
+    lane, p = GroupLane(shape), plan(schema, keys=["k", "s"])
     columns = shapes.batch_of(schema, rows)
-    table = _settings(p, schema)
+    table = _settings(p, shape)
     table[kernels.SETTINGS.lanes] = 1
     lane.absorb(columns.addresses(), table, np.zeros(len(rows), np.uint64), len(rows))
     groups = lane.copy().rows
