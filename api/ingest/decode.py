@@ -28,6 +28,7 @@ import pyarrow.json
 from api.ingest.media_types import ARROW, CSV, DEBEZIUM, KEY, NDJSON, POPULATED
 from api.problems import ApiProblem, ProblemFault
 from edged.data.debezium import DebeziumDecoder, EventError
+from edged.data.nested import flat_schema, has_structs
 from edged.data.schema import TYPES, WEIGHT_COLUMN, Field, Schema
 from edged.data.schema_message import check_schema_message
 from edged.errors import ProtocolError
@@ -176,11 +177,13 @@ def _arrow(body: bytes, schema: pa.Schema) -> pa.Table:
         _no_compression(body)
         check_schema_message(memoryview(body)[: 8 + _METADATA_BYTES_MAX])
         with pa.ipc.open_stream(pa.BufferReader(body)) as reader:
-            for field in reader.schema:
+            for field in flat_schema(reader.schema):
                 if not any(is_plain(field.type) for is_plain in _PLAIN):
                     raise wrong(field.name, f"is {field.type}", "send plain columns")
             table = reader.read_all()
             table.validate(full=True)
+            while has_structs(table.schema):
+                table = table.flatten()
             _ = table.column_names  # raises if a name is not UTF-8
     except (
         pa.ArrowException, OSError, ValueError, LookupError, struct.error, ProtocolError

@@ -7,21 +7,25 @@ from collections.abc import Mapping
 from typing import Any
 
 from edged.data.schema import INT32, TIMESTAMP, TYPES, DType, Field, Schema
+from edged.data.schema_message import STRUCT_DEPTH_MAX
 from edged.documents.faults import FaultCollector
 from edged.documents.reader import below, did_you_mean, table, text
 from edged.errors import JobError
 
 COLUMN = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
-"""Names of columns."""
+"""Names of columns, and of a struct's fields."""
+PATH = re.compile(rf"{COLUMN.pattern}(?:\.{COLUMN.pattern})*")
+"""Names of a stream's columns: those of a struct's fields have dots."""
 COLUMNS_MAX = 1000
 
 
 def columns(path: str, document: Mapping[str, Any], key: str = "columns") -> Schema:
     """A schema written as `{ name = "type", other = "type?" }`; `?` marks a nullable column.
 
-    Raises JobError with every column that is wrong.
+    A table in place of a type is a struct, whose fields are columns `name.field`.  Raises JobError
+    with every column that is wrong.
     """
-    given = table(path, document, key)
+    given = _leaves(below(path, key), table(path, document, key))
     path = below(path, key)
     if not given:
         raise JobError(path, "is empty", "name at least the time column")
@@ -39,10 +43,26 @@ def columns(path: str, document: Mapping[str, Any], key: str = "columns") -> Sch
     return Schema.of(fields)
 
 
+def _leaves(path: str, given: Mapping[str, Any], depth: int = 1) -> dict[str, Any]:
+    """The columns of a document with structs, by their paths.  Raises JobError."""
+    found: dict[str, Any] = {}
+    for name, kind in given.items():
+        if not isinstance(kind, Mapping):
+            found[name] = kind
+        elif depth == STRUCT_DEPTH_MAX:
+            raise JobError(below(path, name), f"is nested deeper than {STRUCT_DEPTH_MAX} structs")
+        elif not kind:
+            raise JobError(below(path, name), "has no fields", "name at least one")
+        else:
+            inside = _leaves(below(path, name), kind, depth + 1)
+            found |= {f"{name}.{field}": leaf for field, leaf in inside.items()}
+    return found
+
+
 def _field(path: str, given: Mapping[str, Any], name: str, lower: dict[str, str]) -> Field:
     """A column; `lower` holds the names before it by their lower case."""
     where = below(path, name)
-    if not COLUMN.fullmatch(name):
+    if not PATH.fullmatch(name):
         advice = "letters, digits and _, no digit first, at most 63"
         raise JobError(where, f"{name!r} is not a column's name", advice)
     other = lower.setdefault(name.lower(), name)

@@ -2,8 +2,9 @@
 
 Flatbuffers may share parts: a message of 1 MiB can name one text of 500 KiB 40 000 times, or nest
 structs whose children are all one table.  pyarrow copies each mention, which takes gigabytes.
-`check_schema_message` therefore adds up what the schema is with every mention written out.  It
-reads Message.fbs and Schema.fbs of apache/arrow; the numbers are field ids:
+`check_schema_message` therefore adds up what the schema is with every mention written out.  Only
+structs have columns of their own; each of them counts as a column.  It reads Message.fbs and
+Schema.fbs of apache/arrow; the numbers are field ids:
 
     Message  2 header   4 custom metadata [KeyValue {0 key, 1 value}]
     Schema   1 fields   2 custom metadata
@@ -24,7 +25,9 @@ TEXT_BYTES_MAX = 1 << 20
 """Bytes of all names, time zones and metadata together."""
 PAIRS_MAX = 4096
 """Entries of metadata, of the schema and of all columns together."""
-_TIMESTAMP = 10
+STRUCT_DEPTH_MAX = 8
+"""Structs within each other."""
+_TIMESTAMP, _STRUCT = 10, 13
 
 
 def check_schema_message(message: bytes | memoryview) -> None:
@@ -43,7 +46,7 @@ class _Bounds:
 
     def __init__(self, data: bytes) -> None:
         self._data = data
-        self._text_bytes = self._pairs = 0
+        self._text_bytes = self._pairs = self._columns = 0
 
     def check(self) -> None:
         """Raises ProtocolError where a bound is passed, struct.error for a bad position."""
@@ -53,22 +56,30 @@ class _Bounds:
         if not schema:
             return
         self._metadata(schema, 2)
-        fields = self._child(schema, 1)
+        self._fields(self._child(schema, 1), 0)
+
+    def _fields(self, fields: int, depth: int) -> None:
         count = self._u32(fields) if fields else 0
-        if count > SCHEMA_COLUMNS_MAX:
+        self._columns += count
+        if self._columns > SCHEMA_COLUMNS_MAX:
             raise ProtocolError(
-                f"the schema has {count} columns; at most {SCHEMA_COLUMNS_MAX} are accepted"
+                f"the schema has {self._columns} columns; at most {SCHEMA_COLUMNS_MAX} are accepted"
             )
         for i in range(count):
-            self._column(self._target(fields + 4 + 4 * i))
+            self._column(self._target(fields + 4 + 4 * i), depth)
 
-    def _column(self, column: int) -> None:
+    def _column(self, column: int, depth: int) -> None:
         self._text(self._child(column, 0))
         self._metadata(column, 6)
+        kind, made = self._field(column, 2), self._child(column, 3)
         children = self._child(column, 5)
         if children and self._u32(children):
-            raise ProtocolError("a column has columns of its own; send plain columns")
-        kind, made = self._field(column, 2), self._child(column, 3)
+            if not kind or self._data[kind] != _STRUCT:
+                problem = "a column has columns of its own and is no struct"
+                raise ProtocolError(f"{problem}; send plain columns and structs")
+            if depth == STRUCT_DEPTH_MAX:
+                raise ProtocolError(f"structs are nested deeper than {STRUCT_DEPTH_MAX}")
+            self._fields(children, depth + 1)
         if kind and made and self._data[kind] == _TIMESTAMP:
             self._text(self._child(made, 1))
 

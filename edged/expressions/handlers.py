@@ -23,11 +23,12 @@ from edged.expressions.tree import ColumnRef, Const, Node, null_of
 
 
 def _column(b: Binder, node: Any) -> Node:
-    name = node.name
-    if node.args.get("table") is not None or not isinstance(node.this, exp.Identifier):
+    parts = node.parts if isinstance(node, exp.Column) else _path(node)
+    if not parts or not all(isinstance(part, exp.Identifier) for part in parts):
         b.fail(
             f"{parse.excerpt(node)} is not a column of the input", 'write its name, or "its.name"'
         )
+    name = ".".join(part.name for part in parts)
     names = b.schema.names
     matches = [n for n in names if n == name] or [n for n in names if n.lower() == name.lower()]
     if len(matches) != 1:
@@ -36,6 +37,15 @@ def _column(b: Binder, node: Any) -> Node:
     field = b.schema.field(matches[0])
     index = b.schema.index(field.name)
     return ColumnRef(t.of_dtype(field.dtype), field.nullable, index, field.name)
+
+
+def _path(node: Any) -> list[Any]:
+    """The parts of a column with more than four of them; empty for another expression."""
+    parts: list[Any] = []
+    while isinstance(node, exp.Dot):
+        parts.insert(0, node.expression)
+        node = node.this
+    return [*node.parts, *parts] if isinstance(node, exp.Column) else []
 
 
 def _literal(b: Binder, node: Any) -> Node:
@@ -49,6 +59,7 @@ def _literal(b: Binder, node: Any) -> Node:
 
 HANDLERS: dict[Any, Callable[[Binder, Any], Node]] = {
     exp.Column: _column,
+    exp.Dot: _column,
     exp.Literal: _literal,
     exp.Null: lambda b, node: null_of(t.NULL),
     exp.Boolean: lambda b, node: Const(t.BOOLEAN, False, bool(node.this)),

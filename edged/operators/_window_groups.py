@@ -172,7 +172,7 @@ class GroupLane:
         self.state[STATE.groups], self.state[STATE.bytes] = count, size
         times = groups.rows[:, self._shape.due]
         self.state[STATE.oldest] = times.min() if count else kernels.OLDEST_NONE
-        kernels.rebuild(self._groups[:count], self._table)
+        kernels.rebuild(self._groups[:count], self._table, self._shape.due)
 
     def nbytes(self) -> int:
         """Memory of the arrays."""
@@ -185,7 +185,7 @@ class GroupLane:
             larger: Ints = np.empty((1 << (groups - 1).bit_length(), self._shape.words), np.int64)
             larger[:count] = self._groups[:count]
             self._groups, self._table = larger, _table(len(larger))
-            kernels.rebuild(self._groups[:count], self._table)
+            kernels.rebuild(self._groups[:count], self._table, self._shape.due)
         if size > self._store.size:
             bytes_: Bytes = np.empty(1 << (size - 1).bit_length(), np.uint8)
             bytes_[:used] = self._store[:used]

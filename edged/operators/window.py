@@ -8,7 +8,7 @@
     every = "1d"                # default: size (tumbling); any every <= size
     aggregates = { n = "count(*)", power = "sum(power_kw)", spread = "variance(power_kw)" }
 
-In place of `size`, `gap = "5m"` gives sessions, which end with a pause of that length in the rows
+In place of `size`, `gap = "5min"` gives sessions, which end with a pause of that length in the rows
 of a key, and `rows = 100` windows of so many rows of a key (`kernels.cpu.open_windows`).
 
 With a size, windows are [start, start + size) with start a multiple of `every` from 1970-01-01 UTC

@@ -5,7 +5,8 @@ Arrow type is the stream's (a timestamp: microseconds, any zone, since all count
 column that can be cast without loss makes the connection slow: pyarrow decodes its batches.  These
 are integers of another width (values are checked), float32 for float64, other units of timestamp
 and timestamps without a zone (taken as UTC), large, view and dictionary forms of string and binary,
-fixed-size binary.  Any other type is refused.
+fixed-size binary, and structs, whose fields are columns of their own (`edged.data.nested`).  Any
+other type is refused.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from edged.data.nested import flat_schema, has_structs
 from edged.data.schema import BINARY, BOOL, FLOAT64, STRING, TIMESTAMP, Field, Schema
 from edged.errors import SchemaMismatch
 from kernels.cpu.ipc import LAYOUT
@@ -39,7 +41,9 @@ def match(wire: pa.Schema, schema: Schema, stream: str) -> Layout:
     Raises SchemaMismatch with the missing or extra columns, up to LISTED_MAX of each, or with the
     first column whose type cannot be cast.
     """
-    problems = []
+    problems, slow = [], has_structs(wire)
+    if slow:
+        wire = flat_schema(wire)
     known, count = set(schema.names), Counter(wire.names)
     missing = [name for name in schema.names if name not in count]
     extra = [name for name in count if name not in known]
@@ -52,7 +56,6 @@ def match(wire: pa.Schema, schema: Schema, stream: str) -> Layout:
         raise SchemaMismatch(
             f"stream {stream} has the columns {_listed(schema.names)}: {'; '.join(problems)}"
         )
-    slow = False
     kinds = dict(zip(wire.names, wire.types, strict=True))
     for f in schema:
         kind = kinds[f.name]

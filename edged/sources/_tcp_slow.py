@@ -1,6 +1,7 @@
 """Decoding by pyarrow, batch by batch, for what the kernels do not decode.
 
-These are bodies compressed by ZSTD, dictionaries, other string layouts and other integer widths.
+These are bodies compressed by ZSTD, dictionaries, structs, other string layouts and other integer
+widths.
 One pyarrow stream reader lives as long as the connection and keeps dictionaries and their deltas;
 it is given whole messages and asked for a batch only when one is there.
 """
@@ -15,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from edged.data.columns import Batch
+from edged.data.nested import flattened
 from edged.data.schema import Schema
 from edged.errors import ProtocolError, SchemaMismatch
 from kernels.cpu import ipc
@@ -84,7 +86,7 @@ class SlowReader:
         try:
             batch: Any = self._reader.read_next_batch()
             batch.validate(full=True)
-            staged = Batch.from_arrow(batch, self._schema)
+            staged = Batch.from_arrow(flattened(batch), self._schema)
         except ValueError as problem:
             raise SchemaMismatch(f"a batch does not fit the stream: {problem}") from None
         except (pa.ArrowException, OSError, KeyError, StopIteration) as problem:

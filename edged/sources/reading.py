@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 
 from edged.data.columns import Batch
 from edged.data.debezium import DebeziumDecoder, EventError
+from edged.data.nested import flat_schema, flattened, nested_schema
 from edged.data.schema import STRING, TIMESTAMP, Field, Schema
 from edged.errors import ConfigError
 
@@ -102,7 +103,7 @@ class Reader:
                 raise ConfigError(f"{file}: events of Debezium are read from NDJSON")
             if self._kind(file) == "parquet":
                 with _named(file), pq.ParquetFile(file) as opened:
-                    self._all_there(file, opened.schema_arrow.names)
+                    self._all_there(file, flat_schema(opened.schema_arrow).names)
                     rows += opened.metadata.num_rows
             elif self._kind(file) == "csv":
                 with _named(file), self._open_csv(file, []) as opened:
@@ -170,7 +171,7 @@ class Reader:
             rest = list(range(group, len(sizes)))
             names = list(dict.fromkeys(self._columns.values()))
             for batch in opened.iter_batches(BATCH_ROWS, rest, names, use_threads=False):
-                yield batch, row
+                yield flattened(batch), row
                 row += batch.num_rows
                 self.bytes_read = before + size * row // max(1, sum(sizes))
 
@@ -227,14 +228,14 @@ class Reader:
             for f in self._schema
         }
         parse = pa.json.ParseOptions(
-            explicit_schema=pa.schema(list(fields.items())), unexpected_field_behavior="ignore"
+            explicit_schema=nested_schema(fields.items()), unexpected_field_behavior="ignore"
         )
         before = self.bytes_read
         for block, at in _line_blocks(file):
             self.bytes_read = before + at
             options = pa.json.ReadOptions(use_threads=False, block_size=len(block) + 1)
             opened = pa.json.read_json(pa.BufferReader(block), options, parse)
-            yield from opened.combine_chunks().to_batches()
+            yield from map(flattened, opened.combine_chunks().to_batches())
 
     def _convert(self, file: str, raw: pa.RecordBatch, row: int) -> Batch:
         last = row + raw.num_rows

@@ -6,10 +6,10 @@ joins or closes:
   - a session (`gap`) takes rows until one lies `gap` or more behind its last row;
   - a window of a number of rows (`rows`) is closed by the last of them.
 
-The group's `start` is OPEN or SHUT, so that the table finds the open one by its key alone.  Its
-place in event time is in an OpenWindow.  A window is emitted once the watermark has reached its
-`end`; that of a session moves with each of its rows.  A late row joins a session from whose begin
-it lies less than `gap` away, and is a session of its own otherwise.
+The group's `start` is OPEN, and SHUT once another has taken its place in the table, which finds the
+newest by its key alone.  Its place in event time is in an OpenWindow.  A window is emitted once the
+watermark has reached its `end`; that of a session moves with each of its rows.  A late row joins a
+session from whose begin it lies less than `gap` away, and is a session of its own otherwise.
 """
 
 from __future__ import annotations
@@ -20,7 +20,16 @@ import numpy as np
 
 from kernels.cpu import mem
 from kernels.cpu.records import I64, field, words
-from kernels.cpu.window import OLDEST_NONE, SETTINGS, STATE, key_bytes, make_group, probe
+from kernels.cpu.window import (
+    GROUP,
+    OLDEST_NONE,
+    SETTINGS,
+    SHUT,
+    STATE,
+    key_bytes,
+    make_group,
+    probe,
+)
 from kernels.registry import device
 
 
@@ -34,13 +43,13 @@ class OpenWindow(NamedTuple):
 
 
 OPENED = words(OpenWindow)
-OPEN, SHUT = 0, 1
+OPEN = 0
 ENDLESS = OLDEST_NONE - 1
 
 
 @device
 def add_row(settings: Any, group: Any, opened: int, time: Any) -> None:
-    """Add a row to the window of a group; shut it if it is complete."""
+    """Add a row to the window of a group, and set its end."""
     group[opened + OPENED.begin] = min(group[opened + OPENED.begin], time)
     group[opened + OPENED.last] = max(group[opened + OPENED.last], time)
     group[opened + OPENED.rows] += 1
@@ -48,16 +57,15 @@ def add_row(settings: Any, group: Any, opened: int, time: Any) -> None:
         group[opened + OPENED.end] = group[opened + OPENED.last] + settings[SETTINGS.gap]
     elif group[opened + OPENED.rows] == settings[SETTINGS.rows]:
         group[opened + OPENED.end] = group[opened + OPENED.last]
-        group[0] = SHUT
 
 
 @device
 def joins(settings: Any, group: Any, opened: int, time: Any) -> Any:
     """Whether a row joins the window of a group."""
     gap = settings[SETTINGS.gap]
-    return gap == 0 or (
-        time - group[opened + OPENED.last] < gap and group[opened + OPENED.begin] - time < gap
-    )
+    if gap == 0:
+        return group[opened + OPENED.rows] < settings[SETTINGS.rows]
+    return time - group[opened + OPENED.last] < gap and group[opened + OPENED.begin] - time < gap
 
 
 @device
@@ -88,21 +96,22 @@ def find_open(
         )  # fmt: skip
         g = np.int64(table[place])
         if g < 0 or not joins(settings, groups[g], opened, time):
-            before, oldest = g, state[STATE.oldest]
+            before, oldest = g, state[STATE.oldest]  # make_group takes OPEN for a time
             g = make_group(
                 keys, OPEN, settings[SETTINGS.base] + row, hashes[row], key_words, j, groups,
                 store_at, state,
             )  # fmt: skip
             groups[g, opened + OPENED.begin] = groups[g, opened + OPENED.last] = time
             groups[g, opened + OPENED.end] = ENDLESS
-            state[STATE.oldest] = min(oldest, time)
+            state[STATE.oldest] = oldest
             if before < 0:
                 table[place] = g
-            elif time < groups[before, opened + OPENED.last]:
-                groups[g, 0] = SHUT
+            elif settings[SETTINGS.gap] != 0 and time < groups[before, opened + OPENED.last]:
+                groups[g, GROUP.start] = SHUT
             else:
-                groups[before, 0], table[place] = SHUT, g
+                groups[before, GROUP.start], table[place] = SHUT, g
         add_row(settings, groups[g], opened, time)
+        state[STATE.oldest] = min(state[STATE.oldest], groups[g, opened + OPENED.end])
         pair_rows[pairs], pair_groups[pairs] = row, g
         pairs += 1
     return count, pairs

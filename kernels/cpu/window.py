@@ -93,6 +93,8 @@ BLOCK = 1024
 PREFETCH_GROUPS = 4096
 """Above this number of groups the table is prefetched."""
 OLDEST_NONE = 2**63 - 1
+SHUT = 1
+"""The start of a group that is in no table (`kernels.cpu.open_windows`)."""
 K1, K2 = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD6E8FEB86659FD93)
 
 
@@ -370,7 +372,7 @@ def expire(
                 groups[kept] = group
             kept += 1
     state[STATE.groups], state[STATE.bytes] = kept, kept_bytes
-    fill_table(groups, kept, table)
+    fill_table(groups, kept, table, word)
 
 
 @device
@@ -388,11 +390,13 @@ def move_bytes(keys: Any, store: Any, group: Any, to: Any, at: int) -> Any:
 
 
 @device
-def fill_table(groups: Any, count: int, table: Any) -> None:
-    """Build the hash table of the first `count` groups."""
+def fill_table(groups: Any, count: int, table: Any, word: int) -> None:
+    """Build the hash table of the first `count` groups; `word` is that of `expire`."""
     mask = np.uint64(table.size - 1)
     table[:] = -1
     for g in range(count):
+        if word != GROUP.start and groups[g, GROUP.start] == SHUT:
+            continue
         i = spread(np.uint64(groups[g, GROUP.hash]), groups[g, GROUP.start]) & mask
         while table[i] >= 0:
             i = (i + np.uint64(1)) & mask
@@ -410,10 +414,10 @@ def lay_out(keys: Any, groups: Any, store: Any, to: Any) -> None:
         at = move_bytes(keys, store, groups[g], to, at)
 
 
-@kernel("void(int64[:, ::1], int32[::1])", reference="tests.naive.window.rebuild")
-def rebuild(groups: Any, table: Any) -> None:
-    """Rebuild the hash table of `groups`."""
-    fill_table(groups, groups.shape[0], table)
+@kernel("void(int64[:, ::1], int32[::1], int64)", reference="tests.naive.window.rebuild")
+def rebuild(groups: Any, table: Any, word: int) -> None:
+    """Rebuild the hash table of `groups`; `word` is that of `expire`."""
+    fill_table(groups, groups.shape[0], table, word)
 
 
 @kernel(

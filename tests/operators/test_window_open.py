@@ -227,9 +227,9 @@ def test_weights_are_refused_and_plans_describe_themselves():
     with pytest.raises(JobError, match="cannot take a row back") as caught:
         plan("w", gap="5s")
     assert caught.value.path == "operators.w.input"
-    sessions, fixed = plan(gap="5m"), plan(rows=100)
-    assert sessions.describe()[0].startswith("sessions that end after 5m without rows by k, f: ")
+    sessions, fixed = plan(gap="5min"), plan(rows=100)
+    assert sessions.describe()[0].startswith("sessions that end after 5min without rows by k, f: ")
     assert fixed.describe()[0].startswith("windows of 100 rows by k, f: count(*)")
     assert sessions.output.time == "window_end"
-    others = [sessions, fixed, plan(rows=99), plan(gap="4m"), plan(size="5m")]
+    others = [sessions, fixed, plan(rows=99), plan(gap="4min"), plan(size="5min")]
     assert len({p.signature() for p in others}) == 5
