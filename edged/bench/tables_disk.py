@@ -15,7 +15,8 @@ from edged.bench.tables_data import PairSums, Row, inserts, made_state, meet, pa
 from edged.data.columns import Batch, Column
 from edged.data.schema import INT64, Field, Schema
 from edged.data.workers import Workers
-from edged.platform.disk import SystemDisk, mapped_bytes
+from edged.platform.disk import SystemDisk
+from edged.platform.mapped import mapped_bytes
 from edged.tables.base import TABLES, LoadingState, TableContext, TableState
 
 _READERS = 16

@@ -233,24 +233,6 @@ class SystemDisk:
         return filesystem_bytes(path)[0]
 
 
-def mapped_bytes() -> int:
-    """Bytes of mapped files that are resident in this process, those of its code included."""
-    fd = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        return int(os.read(fd, 128).split()[2]) * mmap.PAGESIZE
-    finally:
-        os.close(fd)
-
-
-def let_go(mapped: npt.NDArray[Any]) -> None:
-    """Drop the pages of a file's map from this process; the next access maps them again."""
-    owner: Any = mapped
-    while owner is not None and not isinstance(owner, mmap.mmap):
-        owner = owner.obj if isinstance(owner, memoryview) else getattr(owner, "base", None)
-    if owner is not None:
-        owner.madvise(mmap.MADV_DONTNEED)
-
-
 def filesystem_bytes(path: str) -> tuple[int, int]:
     """Free and total bytes of the file system that `path` is on or would be created on.
 

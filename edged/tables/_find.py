@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from edged.data.hashing import Hashes
 from edged.data.scratch import Scratch
+from edged.tables._cold import Ahead
 from edged.tables._images import KeyImages
 from edged.tables.base import Weights
 from kernels.cpu.tables import probe as probes
@@ -19,22 +20,25 @@ Found = tuple[Int64s, Int64s, Weights]
 
 def find(
     places: Int64s, hashes: Hashes, valid: npt.NDArray[np.uint8], keys: KeyImages,
-    start: int, stop: int, scratch: Scratch,
+    start: int, stop: int, scratch: Scratch, ahead: Ahead | None = None,
 ) -> Found:  # fmt: skip
-    """The matches of the keys `start..stop`: key, address of the record and weight of each."""
+    """The matches of the keys `start..stop`: key, address of the record and weight of each.
+
+    `ahead` asks for the pages of files that are not in memory.
+    """
     state = np.array([start, stop, 0, keys.agree, keys.stride], np.int64)
     room = max(1024, 2 * (stop - start), scratch.room("found", np.int64))
     arrays = _arrays(scratch, room)
-    while True:
-        count = probes.find(places, hashes, valid, keys.base, keys.at, state, *arrays)
-        if count >= 0:
-            probing, found, weights = (a[:count] for a in arrays[:3])
-            return probing, found, weights
-        room *= 2
-        kept = [a[: state[2]].copy() for a in arrays]
-        arrays = _arrays(scratch, room)
-        for array, old in zip(arrays, kept, strict=True):
-            array[: old.size] = old
+    for part in [(start, stop)] if ahead is None else ahead.parts(start, stop):
+        state[:2] = part
+        while probes.find(places, hashes, valid, keys.base, keys.at, state, *arrays) < 0:
+            room *= 2
+            kept = [a[: state[2]].copy() for a in arrays]
+            arrays = _arrays(scratch, room)
+            for array, old in zip(arrays, kept, strict=True):
+                array[: old.size] = old
+    probing, found, weights = (a[: state[2]] for a in arrays[:3])
+    return probing, found, weights
 
 
 def _arrays(scratch: Scratch, room: int) -> list[npt.NDArray[Any]]:

@@ -21,6 +21,7 @@ from edged.data.hashing import Hashes
 from edged.data.scratch import Scratch
 from edged.data.workers import Workers
 from edged.platform.disk import Disk, File
+from edged.platform.mapped import will_read
 from edged.tables._images import RowRecords
 from edged.tables._run import SUFFIX, Bytes, RunFacts, SortedRun, bits_for, open_run
 from kernels.cpu.tables import sort
@@ -114,6 +115,8 @@ class RunMerge:
         self._scratch, self._disk, self._directory = scratch, disk, directory
         self._layout = RunLayout(self.rows, scratch)
         self._cursors = np.zeros(len(inputs), np.int64)
+        self._asked = np.zeros(len(inputs), np.int64)
+        """Where the bytes end that the disk was asked for."""
         self._workers, self._slices = workers, [np.empty(0, np.uint8), np.empty(0, np.uint8)]
         self._low, self._made, self._written, self._crc = 0, 0, 0, 0
         self._ready = np.empty(0, np.uint8)
@@ -131,14 +134,27 @@ class RunMerge:
 
         Raises OSError where its file cannot be written; `abandon` it then.
         """
-        span = HASH_MAX * max(1, budget_rows) // max(1, self.rows)
-        high = min(HASH_MAX, self._low + span)
+        high = min(HASH_MAX, self._low + self._span(budget_rows))
+        self._read_ahead(min(HASH_MAX, high + self._span(budget_rows)))
         ready, self._ready = self._ready, np.empty(0, np.uint8)
         calls: list[Callable[[], Any]] = [partial(self._make, high)]
         if ready.size:
             calls.append(partial(self._write, ready))
         self._ready = self._workers.run(calls)[0]
         return self._finish() if high == HASH_MAX else None
+
+    def _span(self, budget_rows: int) -> int:
+        return HASH_MAX * max(1, budget_rows) // max(1, self.rows)
+
+    def _read_ahead(self, high: int) -> None:
+        """Begin to read what inputs have up to `high`."""
+        for i, run in enumerate(self.inputs):
+            if run.in_memory:
+                continue
+            end = 8 * int(run.directory[(high >> (64 - run.facts.bits)) + 1])
+            start = max(self._asked[i], self._cursors[i])
+            will_read(run.records, int(start), end)
+            self._asked[i] = max(start, end)
 
     def _make(self, high: int) -> Bytes:
         """Lay out the next slice, up to `high`; returns the bytes to be written."""

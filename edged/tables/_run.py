@@ -18,6 +18,7 @@ import numpy.typing as npt
 from edged.data.columns import address
 from edged.errors import StoreCorrupt
 from edged.platform.disk import Disk
+from edged.platform.mapped import read_at_random
 from kernels.cpu.tables import sort
 
 Bytes = npt.NDArray[np.uint8]
@@ -140,6 +141,7 @@ def open_run(disk: Disk, directory: str, facts: RunFacts, check: bool) -> Sorted
             if problem:
                 raise StoreCorrupt(f"{path}: {problem}; {takes}")
         content = file.map(facts.file_bytes)
+        read_at_random(content)
     finally:
         file.close()
     entries = np.array(content[facts.record_bytes :]).view(np.uint32)

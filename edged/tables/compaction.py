@@ -13,6 +13,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
+
 from edged.tables.base import ALWAYS, AUTO, NEVER, SEED
 from edged.tables.costs import MERGE_NS, PROBE_NS
 
@@ -31,12 +34,19 @@ class RunDebt:
     """What probes have paid for the runs behind this one since it was made."""
 
 
-def after_probe(runs: Sequence[RunDebt], keys: int, probe_ns: float = PROBE_NS) -> list[RunDebt]:
-    """The runs after a probe of so many keys."""
-    last = len(runs) - 1
-    return [
-        RunDebt(run.rows, run.paid_ns + keys * probe_ns * (last - i)) for i, run in enumerate(runs)
-    ]
+def after_probe(
+    runs: Sequence[RunDebt],
+    keys: int,
+    probe_ns: float = PROBE_NS,
+    read_ns: Sequence[float] | npt.NDArray[np.float64] = (),
+) -> list[RunDebt]:
+    """The runs after a probe of so many keys; `read_ns` is what it waited for
+    pages of each run, empty where it did not wait."""
+    debts, behind_ns = [], 0.0
+    for i in range(len(runs) - 1, -1, -1):
+        debts.append(RunDebt(runs[i].rows, runs[i].paid_ns + behind_ns))
+        behind_ns += keys * probe_ns + (read_ns[i] if len(read_ns) else 0.0)
+    return debts[::-1]
 
 
 def suffix(

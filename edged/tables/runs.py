@@ -25,7 +25,9 @@ from edged.data.hashing import all_valid, hash_columns
 from edged.data.schema import Schema
 from edged.data.scratch import Scratch
 from edged.data.workers import PARALLEL_ROWS
-from edged.platform.disk import DISK_FULL, let_go, mapped_bytes, sync_files
+from edged.platform.disk import DISK_FULL, sync_files
+from edged.platform.mapped import let_go, mapped_bytes
+from edged.tables._cold import ColdReads
 from edged.tables._find import find
 from edged.tables._images import Images
 from edged.tables._merge import RunMerge, number_of, sorted_run
@@ -80,6 +82,7 @@ class Runs(LoadingState):
         self._merge: RunMerge | None = None
         self._ended = False
         self._mapped_before = mapped_bytes()
+        self._reads = ColdReads(context.memory_bytes)
         self._next = 1 + max([-1, *map(number_of, context.disk.listdir(context.directory))])
         self._unsynced: set[str] = set()
         self._named: set[str] = set()
@@ -232,14 +235,16 @@ class Runs(LoadingState):
         workers, places = self.context.workers, _places(self._runs)
         count = workers.count if keys.rows >= PARALLEL_ROWS // 8 else 1
         edges = [keys.rows * i // count for i in range(count + 1)]
+        ahead = self._reads.begin(self._runs, places, hashes, count)
         parts = workers.run([
-            partial(find, places, hashes, valid, images, a, b, scratch)
-            for (a, b), scratch in zip(pairwise(edges), self._shared.ranges(count), strict=True)
+            partial(find, places, hashes, valid, images, a, b, scratch, asking)
+            for (a, b), scratch, asking in
+            zip(pairwise(edges), self._shared.ranges(count), ahead, strict=True)
         ])  # fmt: skip
         probing, found, weights = (
             parts[0] if count == 1 else map(np.concatenate, zip(*parts, strict=True))
         )
-        self._pay(keys.rows)
+        self._pay(keys.rows, self._reads.end(keys.rows, ahead))
         matches = Matches(probing, self._images.decode(found), weights)
         self._keep_the_promise()
         return matches
@@ -251,10 +256,10 @@ class Runs(LoadingState):
             for run in files:
                 let_go(run.records)
 
-    def _pay(self, keys: int) -> None:
+    def _pay(self, keys: int, read_ns: npt.NDArray[np.float64]) -> None:
         self._counts["probed_keys"] += keys
-        price = self._pricing.probe_ns * self._pricing.share
-        debts = after_probe(self._debts(), keys, price)
+        share = self._pricing.share
+        debts = after_probe(self._debts(), keys, self._pricing.probe_ns * share, read_ns * share)
         for run, debt in zip(self._runs, debts, strict=True):
             run.paid_ns = debt.paid_ns
 
@@ -319,7 +324,7 @@ class Runs(LoadingState):
         """How many of the newest runs are to be merged now."""
         debts = self._debts()
         rule, fanout = self.context.compact, self.context.fanout
-        price = self._pricing.merge_ns * self._pricing.share
+        price = self._reads.merge_ns(self._pricing.merge_ns) * self._pricing.share
         count = suffix(rule, debts, ended=self._ended, fanout=fanout, merge_ns=price)
         if self._held() >= self._held_most:
             count = max(count, self._in_memory())
@@ -344,7 +349,8 @@ class Runs(LoadingState):
         return self._merge
 
     def _step(self, merge: RunMerge, budget_rows: int) -> None:
-        made = merge.step(budget_rows)
+        with self._reads.merging(min(budget_rows, merge.rows)):
+            made = merge.step(budget_rows)
         if made is None:
             return
         self._merge = None
@@ -413,6 +419,7 @@ class Runs(LoadingState):
             run.paid_ns = paid_ns
         self._give_up()
         self._runs, self._ended = runs, bool(state["ended"][0])
+        self._reads.cold = any(not run.in_memory for run in runs)
         self._next = 1 + max([-1, *map(number_of, disk.listdir(directory))])
 
     def sync(self) -> None:

@@ -90,6 +90,24 @@ prefetch_far = _prefetcher(0, 2)
 """Prefetch the cache line at an address, `far` into the second cache only; they never fault."""
 
 
+@intrinsic
+def will_need(typingctx: Any, addr: Any, size: Any) -> Any:
+    """`madvise(addr, size, MADV_WILLNEED)`: the system begins to read pages of a mapped file.
+
+    `addr` is that of a page.  The call does not wait; where it fails, a later read waits.
+    """
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        byte, size_type, number = ir.IntType(8).as_pointer(), ir.IntType(64), ir.IntType(32)
+        kind = ir.FunctionType(number, [byte, size_type, number])
+        function = cgutils.get_or_insert_function(builder.module, kind, "madvise")
+        advice = ir.Constant(number, 3)
+        builder.call(function, [builder.inttoptr(args[0], byte), args[1], advice])
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), codegen
+
+
 def _load(builder: Any, address: Any, kind: Any) -> Any:
     value = builder.load(builder.inttoptr(address, kind.as_pointer()))
     value.align = 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import struct
 from collections import Counter, defaultdict
+from itertools import pairwise
 
 HEADER = 16
 
@@ -159,3 +160,15 @@ def probe(schema, key, changes, keys):
 def heaviest(sums, added):
     """The largest weight of a row, without its sign, after the rows `added` with their weights."""
     return max((abs(sums.get(row, 0) + weight) for row, weight in added), default=0)
+
+
+def marked_pages(places, page):
+    """The pages of records that begin and end at these places of a run (bytes)."""
+    return {n for first, end in places for n in range(first // page, (end - 1) // page + 1)}
+
+
+def asked_pages(marked, gap):
+    """The number of marked pages, and of those between two that are at most `gap` apart."""
+    ordered = sorted(marked)
+    steps = [b - a for a, b in pairwise(ordered)]
+    return len(ordered) + sum(step - 1 for step in steps if step <= gap)

@@ -7,7 +7,8 @@ import pytest
 
 from edged.data.columns import Batch, Column
 from edged.errors import StoreCorrupt
-from edged.platform.disk import SystemDisk, let_go, mapped_bytes
+from edged.platform.disk import SystemDisk
+from edged.platform.mapped import let_go, mapped_bytes
 from tests.store.simdisk import SimDisk
 from tests.tables import support
 from tests.tables.test_members import ORDINARY, changes_of
@@ -15,9 +16,9 @@ from tests.tables.test_members import ORDINARY, changes_of
 KEYS = support.batch(support.key_schema(ORDINARY, ("k",)), [(k,) for k in range(-2, 60)])
 
 
-def filled(disk, folder, beats=6, memory=20_000, compact="auto"):
+def filled(disk, folder, beats=6, memory=20_000, compact="auto", threads=1):
     """A state with files, and what a probe of it finds."""
-    state = support.make(folder, ORDINARY, ("k",), disk=disk, memory=memory, compact=compact)
+    state = support.make(folder, ORDINARY, ("k",), "runs", disk, threads, memory, compact)
     rng = np.random.default_rng(3)
     for _ in range(beats):
         state.apply(*changes_of(rng, 500, 400))
