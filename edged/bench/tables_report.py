@@ -33,14 +33,15 @@ def show_tables(console: Console, result: dict[str, Any]) -> None:
         console.print(table)
     if result.get("query4"):
         table = Table("query 4", "arm", "CPU s", "probe", "write", "merge", "wall s", "later CPU s",
-                      "J", "GB written", "of state", "limit MB", "equal")  # fmt: skip
+                      "wall s", "J", "GB written", "of state", "limit MB", "equal")  # fmt: skip
         for row in result["query4"]:
             cpu, written = row["cpu"], row["counters"].get("written_bytes", 0.0)
             limit = row["limit_bytes"]
             table.add_row(
                 row["member"], row["arm"], f"{row['cpu_s']:.2f}", f"{cpu['probe']:.2f}",
                 f"{cpu['write']:.2f}", f"{cpu['merge']:.2f}", f"{row['wall_s']:.2f}",
-                f"{row['later_cpu_s']:.2f}", f"{row['joules']:.1f}", f"{written / 1e9:.2f}",
+                f"{row['later_cpu_s']:.2f}", f"{row['later_wall_s']:.1f}",
+                f"{row['joules']:.1f}", f"{written / 1e9:.2f}",
                 f"{row['counters']['disk_bytes'] / 1e9:.2f}",
                 "none" if limit is None else f"{limit / 1e6:.0f}", str(row["equal"]),
             )  # fmt: skip
