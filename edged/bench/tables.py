@@ -101,7 +101,7 @@ def measure_tables(effort: TablesEffort, parts: tuple[str, ...], tick: Tick) -> 
     if "merging" in parts:
         tick("merges beside beats")
         result["merging"] = measure_merging(
-            "runs", effort.merging_rows, effort.merging_beats, 1 << 14
+            "runs", effort.merging_rows, effort.merging_beats, 1 << 16
         )
     return result
 
