@@ -93,7 +93,7 @@ system: $(READY) ## prove package and service in a booted Debian (as root)
 lock: ## resolve the lock files anew (needs uv on the PATH)
 	@for v in 3.10 3.11 3.12 3.13; do lock=requirements/py$${v/./}; \
 	  resolve="uv pip compile -q --universal --no-header --no-annotate --python-version $$v"; \
-	  $$resolve --extra central --extra postgres --extra dev pyproject.toml -o $$lock.txt && \
+	  $$resolve --extra central --extra postgres --extra onnx --extra dev pyproject.toml -o $$lock.txt && \
 	  $$resolve --extra cuda -c $$lock.txt pyproject.toml -o $$lock-cuda.txt || exit; done
 
 upgrade: $(READY) ## neighbouring versions together: a wheel of an earlier commit beside this tree

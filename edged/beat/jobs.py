@@ -118,6 +118,7 @@ class JobRegistry:
         shipped, before = set(job.shipped()), set() if old is None else set(old.shipped())
         if old is not None:
             self._retire(old, before - shipped)
+            old.schedules.close()
         for stream in (shipped - before) & self.retired.keys():
             _number(job, stream, self.retired[stream])
         self.list[:] = self.with_job(job)
@@ -164,6 +165,7 @@ class JobRegistry:
             del self.shelved[name]
         else:
             self.list.remove(job)
+            job.schedules.close()
 
     def apply(self, change: Change, job: JobRuntime | None) -> None:
         """Apply any change; `job` is built from its document, with no state carried over yet."""

@@ -121,6 +121,7 @@ class JobRuntime(PlacedOperators):
         self.drained = self.drained and self.draining
         for s in self.streams.values():
             s.staging.held = self.draining or bool(self.problem) or state == PAUSED
+        self.schedules.prepare(state != PAUSED)
 
     @property
     def suspended(self) -> bool:

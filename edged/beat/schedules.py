@@ -56,6 +56,15 @@ class Schedules:
         self.flush = False
         """Whether the next beat leaves nothing waiting that can run."""
 
+    def prepare(self, runs: bool) -> None:
+        """Start the processes of operators that run apart before they are needed, or end them."""
+        for gate in self._gates.values():
+            if isinstance(gate.operator, Apart):
+                if runs:
+                    gate.operator.ready()
+                else:
+                    gate.operator.close()
+
     def begin(self, now_us: int) -> None:
         """A beat is decided at this monotonic time."""
         self._now_us, self.flush = now_us, False
@@ -64,8 +73,6 @@ class Schedules:
         """Say what a beat runs, by its record; None: it is decided."""
         for id, gate in self._gates.items():
             gate.begin(recorded is not None, None if recorded is None else recorded.get(id))
-            if recorded is None and isinstance(gate.operator, Apart):
-                gate.operator.ready()  # its processes start before they are needed
 
     def run(self, id: str, operator: Operator, beat: BeatContext, inputs: Sequence[Flow]) -> Flow:
         """Run an operator, or let its inputs wait."""
@@ -233,6 +240,7 @@ class _Gate:
         )
 
     def _wait(self, inputs: Sequence[Flow]) -> Flow:
+        self.operator.set_aside = ()
         if isinstance(self.operator, Deferring):
             self.operator.processed = None
         for i, flow in enumerate(inputs):

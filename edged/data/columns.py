@@ -77,10 +77,11 @@ class Batch:
         """
         return column_table(self.schema, self.columns)
 
-    def to_arrow(self) -> pa.RecordBatch:
-        """A copy as an Arrow record batch under `schema.to_arrow()`."""
+    def to_arrow(self, view: bool = False) -> pa.RecordBatch:
+        """A copy as an Arrow record batch under `schema.to_arrow()`; with `view` values that Arrow
+        lays out alike are shared."""
         arrays = [
-            _to_arrow(f.dtype.arrow, c, self.rows)
+            _to_arrow(f.dtype.arrow, c, self.rows, view)
             for f, c in zip(self.schema.fields, self.columns, strict=True)
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema.to_arrow())
@@ -149,17 +150,18 @@ def empty_batch(schema: Schema) -> Batch:
     )
 
 
-def _to_arrow(kind: pa.DataType, c: Column, rows: int) -> pa.Array:
+def _to_arrow(kind: pa.DataType, c: Column, rows: int, view: bool) -> pa.Array:
     mask = None if c.valid is None else pa.py_buffer(np.packbits(c.valid, bitorder="little"))
     if c.offsets is not None:
         start, stop = int(c.offsets[0]), int(c.offsets[-1])
         offsets = pa.py_buffer((c.offsets - start).astype(np.int32))
-        data = pa.py_buffer(np.array(c.values[start:stop], np.uint8))
+        text = c.values[start:stop]
+        data = pa.py_buffer(text if view else np.array(text, np.uint8))
         return pa.Array.from_buffers(kind, rows, [mask, offsets, data])
     if pa.types.is_boolean(kind):
         values = np.packbits(c.values, bitorder="little")
     else:
-        values = np.array(c.values)
+        values = c.values if view else np.array(c.values)
     return pa.Array.from_buffers(kind, rows, [mask, pa.py_buffer(values)])
 
 
