@@ -86,9 +86,12 @@ def _plan(file: Path, document: Mapping[str, Any], link: Link) -> OperatorPlan:
     from edged.errors import KernelError
     from edged.expressions import cache
     from edged.operators.kernel import KernelPlan
+    from edged.operators.python import PythonPlan, takes_batches
     from edged.operators.user.code import of_file
 
-    plan = KernelPlan.of_code("operators.test", "test", document, link, of_file(file))
+    code = of_file(file)
+    kind: type[KernelPlan | PythonPlan] = PythonPlan if takes_batches(code) else KernelPlan
+    plan = kind.of_code("operators.test", "test", document, link, code)
     for text in plan.generated():
         try:
             cache.kernel(text)
@@ -127,3 +130,5 @@ def _show(plan: OperatorPlan, result: TrialResult, batches: Sequence[pa.RecordBa
         records = [dict(zip(result.state_names, row, strict=True)) for row in result.state]
         table(f"state: {result.counters.get('records', len(records))} records", records)
     console.print(f"{result.ns_a_row:.1f} ns of CPU time a row")
+    if child_us := result.counters.get("child_us"):
+        console.print(f"{1000 * child_us / max(1, result.rows):.1f} ns a row in its processes")

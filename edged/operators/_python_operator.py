@@ -128,8 +128,8 @@ class PythonOperator(Apart):
         self._trouble = reason
         self._retry_us = _now_us() + int(1e6 * self._backoff.failed())
 
-    def _await_children(self) -> None:
-        """Have all children run, in a replay.  Raises EdgedError."""
+    def await_ready(self) -> None:
+        """Have all children run.  Raises EdgedError."""
         for number in range(len(self._children)):
             for _ in range(REPLAYS_MAX):
                 child = self._children[number] or self._start(number)
@@ -138,7 +138,7 @@ class PythonOperator(Apart):
                     break
                 self._fail(number, child.refused)
             else:
-                raise EdgedError(f"operators.{self._plan.id}: cannot be replayed: {self._trouble}")
+                raise EdgedError(f"operators.{self._plan.id}: cannot run: {self._trouble}")
 
     # a beat ------------------------------------------------------------------------------------
 
@@ -164,7 +164,7 @@ class PythonOperator(Apart):
     def _behind(self, watermark_us: int) -> int:
         if watermark_us in (WATERMARK_MAX_US, WATERMARK_MIN_US):
             return watermark_us
-        return max(WATERMARK_MIN_US, watermark_us - self._plan.delay_us)
+        return max(WATERMARK_MIN_US, watermark_us - self._plan.behind_us)
 
     def _live(self, rows: PartitionedRows) -> _Outcome:
         """Run the rows, for the first time."""
@@ -188,7 +188,7 @@ class PythonOperator(Apart):
             outcome = _Outcome(outputs)
         else:
             bounds = [bound for bound in rows.bounds if bound[0] not in (*aside, *left)]
-            self._await_children()
+            self.await_ready()
             outcome = self._exchange(rows, bounds, None)
             if outcome.aside or outcome.left:
                 reason = next(iter(outcome.aside.values()), self._trouble)
@@ -310,6 +310,14 @@ class PythonOperator(Apart):
     def state_bytes(self) -> int:
         """Saved states, and batches since."""
         return self._states.nbytes
+
+    def records(self) -> tuple[list[str], list[list[Any]]]:
+        """The states now, for `edged operator test`."""
+        for number, child in enumerate(self._children):
+            if self._plan.stateful and child is not None and self._rows:
+                self._states.save(child.save(), self._owner, number)
+        saved = sorted(self._states.saved.items())
+        return ["partition", "bytes", "begins"], [[p, len(d), d[:16].hex()] for p, d in saved]
 
     def counters(self) -> Mapping[str, Any]:
         """Rows, batches and time in the children; what was set aside; restarts; limits."""

@@ -135,6 +135,14 @@ class PythonChild:
             why, at = self._why(problem), self._outbox.marked()
             raise ChildFailed(why, at, self._process.poll() == -signal.SIGKILL) from problem
 
+    def save(self) -> Mapping[int, bytes]:
+        """The states that have changed since they were saved last.  Raises ChildFailed."""
+        try:
+            self._send(self._asked[0], (), True, True)
+        except OSError as problem:
+            raise ChildFailed(self._why(problem)) from problem
+        return self.answer(None).states
+
     def end(self) -> None:
         """Kill it.  Ending again does nothing."""
         if self._finalizer.alive:

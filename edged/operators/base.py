@@ -227,6 +227,10 @@ class Apart(Operator):
         `OperatorPlace.wake` when that is there."""
 
     @abstractmethod
+    def await_ready(self) -> None:
+        """Return when it can run.  Raises EdgedError where it cannot."""
+
+    @abstractmethod
     def due_us(self) -> int | None:
         """Monotonic time at which to ask `ready` again where it is not; None: it calls `wake`."""
 

@@ -12,7 +12,7 @@ The code defines `class Operator` or `def on_batch` (`edged.operators.python_chi
 With `keys` it has an instance for each logical partition of the keys, which the processes share;
 without keys, one instance.  Output rows come in the order of the partitions, so that they do not
 depend on the number of processes.  Their event times are at least the watermark before them, which
-`delay` moves back; rows before it are dropped and counted.
+`behind` moves back; rows before it are dropped and counted.
 
 Bounds: `timeout` of a batch, `memory` of a process; what else the kernel enforces says the status
 (`edged.operators.python_child.sandbox`).  Rows on which the code fails are set aside.
@@ -26,6 +26,7 @@ from __future__ import annotations
 import ast
 import hashlib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -47,7 +48,7 @@ PROCESSES_MAX = 64
 FILE_BYTES_MAX = 1 << 30
 ON_ERROR = ("set_aside", "stop")
 _KEYS = (
-    "keys", "partitions", "processes", "settings", "files", "columns", "time", "outputs", "delay",
+    "keys", "partitions", "processes", "settings", "files", "columns", "time", "outputs", "behind",
     "timeout", "memory", "on_error", "deterministic", "files_sha256",
 )  # fmt: skip
 _SHAPE = "class Operator with on_batch(self, batch), or def on_batch(batch, context)"
@@ -75,7 +76,7 @@ class PythonPlan(OperatorPlan):
     settings: dict[str, Any]
     files: dict[str, tuple[str, str]]
     """Path and SHA-256 of each file, by name."""
-    delay_us: int
+    behind_us: int
     timeout_us: int
     """0: by the latency promise."""
     memory_bytes: int
@@ -91,13 +92,17 @@ class PythonPlan(OperatorPlan):
         if link.weight:
             problem = f"its rows have weights ({link.weight}), which code cannot take back"
             raise JobError(f"{path}.input", problem, "put a window before it")
+        return cls.of_code(path, id, document, link, user_code.find(path, document))
+
+    @classmethod
+    def of_code(
+        cls, path: str, id: str, document: Mapping[str, Any], link: Link, code: UserCode
+    ) -> PythonPlan:
+        """The operator of this code.  Raises JobError."""
         wrong = FaultCollector()
-        found = wrong.attempt(lambda: user_code.find(path, document), None)
-        shape = (False, False)
-        if found is not None:
-            shape = wrong.attempt(lambda: _shape(path, found), shape)
-        delay = wrong.attempt(lambda: doc.duration(path, document, "delay", 0), 0)
-        named = wrong.attempt(lambda: _outputs(path, document, link, delay), {"": link})
+        shape = wrong.attempt(lambda: shape_of_code(path, code), (False, False))
+        behind = wrong.attempt(lambda: doc.duration(path, document, "behind", 0), 0)
+        named = wrong.attempt(lambda: _outputs(path, document, link, behind), {"": link})
         by = wrong.attempt(lambda: _by(path, document, link.schema), ())
         partitions = wrong.attempt(lambda: _partitions(path, document, by), 1)
         most = min(PROCESSES_MAX, partitions)
@@ -114,11 +119,10 @@ class PythonPlan(OperatorPlan):
         settings = wrong.attempt(lambda: doc.table(path, document, "settings", {}), {})
         files = wrong.attempt(lambda: _files(path, document), {})
         wrong.settle()
-        assert found is not None
         unnamed = "" in named
         return cls(
-            id, link, next(iter(named.values())), {} if unnamed else named, found, shape[0],
-            shape[1], by, partitions, processes, dict(settings), files, delay, timeout, memory,
+            id, link, next(iter(named.values())), {} if unnamed else named, code, shape[0],
+            shape[1], by, partitions, processes, dict(settings), files, behind, timeout, memory,
             on_error == "stop", repeats,
         )  # fmt: skip
 
@@ -195,7 +199,15 @@ class PythonPlan(OperatorPlan):
         ]  # fmt: skip
 
 
-def _shape(path: str, code: UserCode) -> tuple[bool, bool]:
+def takes_batches(code: UserCode) -> bool:
+    """Whether the code is of this type, rather than of `kernel`."""
+    with suppress(SyntaxError, ValueError):
+        names = {getattr(node, "name", "") for node in ast.parse(code.text).body}
+        return bool(names & {"Operator", "on_batch"})
+    return False
+
+
+def shape_of_code(path: str, code: UserCode) -> tuple[bool, bool]:
     """Whether the code defines a class, and whether that has a state.  Raises JobError."""
     try:
         tree = ast.parse(code.text, code.name)
@@ -230,10 +242,10 @@ def _stateful(path: str, code: UserCode, node: ast.ClassDef) -> bool:
     return "save" in methods
 
 
-def _outputs(path: str, document: Mapping[str, Any], link: Link, delay_us: int) -> dict[str, Link]:
+def _outputs(path: str, document: Mapping[str, Any], link: Link, behind_us: int) -> dict[str, Link]:
     """The outputs by name; one without a name has the name ""."""
     if "outputs" not in document:
-        return {"": _output(path, document, link, delay_us)}
+        return {"": _output(path, document, link, behind_us)}
     for key in ("columns", "time"):
         if key in document:
             raise JobError(f"{path}.{key}", "stands beside outputs", "each output has its own")
@@ -248,17 +260,17 @@ def _outputs(path: str, document: Mapping[str, Any], link: Link, delay_us: int) 
         try:
             table = doc.table(at, given, name)
             doc.refuse_unknown(f"{at}.{name}", table, ("columns", "time"))
-            found[name] = _output(f"{at}.{name}", table, link, delay_us)
+            found[name] = _output(f"{at}.{name}", table, link, behind_us)
         except JobError as fault:
             wrong.faults += each(fault)
     wrong.settle()
     return found
 
 
-def _output(path: str, document: Mapping[str, Any], link: Link, delay_us: int) -> Link:
+def _output(path: str, document: Mapping[str, Any], link: Link, behind_us: int) -> Link:
     schema = columns(path, document)
     time = time_column(path, {"time": link.time, **document}, schema)
-    return Link(schema, time, link.disorder_us + delay_us)
+    return Link(schema, time, link.disorder_us + behind_us)
 
 
 def _by(path: str, document: Mapping[str, Any], schema: Schema) -> tuple[str, ...]:

@@ -101,7 +101,7 @@ def test_outputs_of_code_that_is_not_deterministic_are_taken_from_the_log(tmp_pa
         found.jobs[0].schedules.close()
 
 
-def test_named_outputs_late_rows_and_a_delay(directory):  # noqa: F811
+def test_named_outputs_late_rows_and_rows_behind(directory):  # noqa: F811
     (directory / "split.py").write_text(
         "import pyarrow as pa, pyarrow.compute as pc\n"
         "def on_batch(batch, context):\n"
@@ -113,7 +113,7 @@ def test_named_outputs_late_rows_and_a_delay(directory):  # noqa: F811
     table = {
         "type": "python", "input": "r", "file": "split.py", "settings": {"back": 5 * SECOND},
         "outputs": {"all": {"columns": columns}, "early": {"columns": columns}},
-        "delay": "2s",
+        "behind": "2s",
     }  # fmt: skip
     document = changed(totals_job(), operators={"sums_of": table})
     document["sinks"] = {

@@ -14,7 +14,7 @@ from edged.data.flow import WATERMARK_MAX_US, WATERMARK_MIN_US, BeatContext, Flo
 from edged.data.schema import TIMESTAMP, TYPES, Field, Schema
 from edged.data.workers import Workers
 from edged.errors import ConfigError
-from edged.operators.base import Operator, OperatorPlan
+from edged.operators.base import Apart, Operator, OperatorPlan
 
 SHOWN = 10
 """Rows, records and errors that are kept to be shown."""
@@ -83,7 +83,7 @@ def run_trial(
     try:
         operator = plan.build(threads)
         for number, batch in enumerate(made, 1):
-            _beat(operator, threads, number, batch, len(made))
+            _beat(plan, operator, threads, number, batch, len(made))
             _note(plan, operator, batch.rows, result)
         result.counters = operator.counters()
         shown = getattr(operator, "records", None)
@@ -94,7 +94,7 @@ def run_trial(
         again = plan.build(threads)
         before = time.process_time_ns()
         for number, batch in enumerate(made, 1):
-            _beat(again, threads, number, batch, len(made))
+            _beat(plan, again, threads, number, batch, len(made))
         result.ns_a_row = (time.process_time_ns() - before) / max(1, result.rows)
         again.close()
     finally:
@@ -102,10 +102,15 @@ def run_trial(
     return result
 
 
-def _beat(operator: Operator, workers: Workers, number: int, batch: Batch, beats: int) -> None:
+def _beat(
+    plan: OperatorPlan, operator: Operator, workers: Workers, number: int, batch: Batch, beats: int
+) -> None:
     watermark_us = WATERMARK_MAX_US if number == beats else WATERMARK_MIN_US
+    if isinstance(operator, Apart):
+        operator.await_ready()
     flow = operator.run(BeatContext(number, 0, workers), [Flow(batch, watermark_us)])
-    operator.outputs = operator.outputs or {"output": flow}
+    if not plan.outputs():
+        operator.outputs = {"output": flow}
 
 
 def _note(plan: OperatorPlan, operator: Operator, rows: int, result: TrialResult) -> None:
