@@ -200,10 +200,10 @@ class PythonPlan(OperatorPlan):
 
 
 def takes_batches(code: UserCode) -> bool:
-    """Whether the code is of this type, rather than of `kernel`."""
+    """Whether the code is of this type, rather than of `kernel`, which declares its outputs."""
     with suppress(SyntaxError, ValueError):
         names = {getattr(node, "name", "") for node in ast.parse(code.text).body}
-        return bool(names & {"Operator", "on_batch"})
+        return "Operator" in names or ("on_batch" in names and "Outputs" not in names)
     return False
 
 

@@ -45,6 +45,9 @@ def test_a_loop_without_end_costs_its_own_rows_alone(tmp_path):
             status = daemon.until(lambda s: _operator(s)["rows_set_aside"] == 1)
             assert status["jobs"]["looping"]["streams"]["q"]["rows"] == 1
             assert "takes longer" in _operator(status)["problem"]
+            (file,) = (tmp_path / "store" / "quarantine").glob("beat-*-looping-sums_of.arrow")
+            (row,) = pa.ipc.open_file(file).read_all().to_pylist()
+            assert row["value"] == 1002 and "takes longer" in row["_reason"]
             r.send(batch((1, now + 2, 5)))
             r.flush()
             status = daemon.until(lambda s: _operator(s)["rows_out"] == 2)
