@@ -16,7 +16,7 @@ import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -26,14 +26,12 @@ from edged.data.flow import WATERMARK_MAX_US, WATERMARK_MIN_US, BeatContext, Flo
 from edged.data.scratch import Scratch
 from edged.errors import EdgedError
 from edged.operators._python_process import Answer, Bounds, ChildFailed, PythonChild
-from edged.operators._python_rows import OutputCollector, PartitionedRows, Partitioner
+from edged.operators._python_rows import OutputCollector, PartitionedRows, RowSorter
 from edged.operators._python_state import PartitionStates
+from edged.operators._python_terms import PythonTerms
 from edged.operators.base import Apart, OperatorPlace, RefusedRows
 from edged.operators.python_child.channel import IDLE
 from edged.platform.backoff import Backoff
-
-if TYPE_CHECKING:
-    from edged.operators.python import PythonPlan
 
 REPLAYS_MAX = 3
 """Times that a replay tries a batch."""
@@ -58,16 +56,16 @@ class PythonOperator(Apart):
 
     gauges = frozenset({"children", "watermark_us"})
 
-    def __init__(self, plan: PythonPlan) -> None:
-        self._plan = plan
-        self._children: list[PythonChild | None] = [None] * plan.processes
+    def __init__(self, terms: PythonTerms) -> None:
+        self._terms = terms
+        self._children: list[PythonChild | None] = [None] * terms.processes
         self._backoff, self._retry_us = Backoff(random.random), 0
-        self._partitioner = Partitioner(plan.by, plan.partitions)
-        links = plan.outputs() or {"": plan.output}
+        self._partitioner = RowSorter(terms.by, terms.partitions)
+        links = terms.links
         self._first, self._collector = next(iter(links)), OutputCollector(links)
         self._states = PartitionStates()
         self._watermark_us = WATERMARK_MIN_US
-        self._timeout_us = plan.timeout_us or TIMEOUT_US_MAX
+        self._timeout_us = terms.timeout_us or TIMEOUT_US_MAX
         self._wake: Callable[[], None] = lambda: None
         self._rows = self._batches = self._out = self._aside = self._restarts = self._us = 0
         self._enforced, self._trouble, self.note = "", "", {}
@@ -77,7 +75,7 @@ class PythonOperator(Apart):
     def place(self, place: OperatorPlace) -> None:
         """The heart to wake, and how long it may wait."""
         self._wake = place.wake
-        if not self._plan.timeout_us:
+        if not self._terms.timeout_us:
             self._timeout_us = min(TIMEOUT_US_MAX, place.latency_us // 2)
 
     # children ----------------------------------------------------------------------------------
@@ -110,11 +108,11 @@ class PythonOperator(Apart):
         return [child for child in self._children if child is not None]
 
     def _owner(self, partition: int) -> int:
-        return partition * self._plan.processes // self._plan.partitions
+        return partition * self._terms.processes // self._terms.partitions
 
     def _start(self, number: int) -> PythonChild:
         resumption = self._states.resumption(self._owner, number)
-        child = PythonChild(self._plan.child_code(), resumption, self._wake)
+        child = PythonChild(self._terms.child_code, resumption, self._wake)
         self._children[number] = child
         return child
 
@@ -138,7 +136,7 @@ class PythonOperator(Apart):
                     break
                 self._fail(number, child.refused)
             else:
-                raise EdgedError(f"operators.{self._plan.id}: cannot run: {self._trouble}")
+                raise EdgedError(f"operators.{self._terms.id}: cannot run: {self._trouble}")
 
     # a beat ------------------------------------------------------------------------------------
 
@@ -164,12 +162,12 @@ class PythonOperator(Apart):
     def _behind(self, watermark_us: int) -> int:
         if watermark_us in (WATERMARK_MAX_US, WATERMARK_MIN_US):
             return watermark_us
-        return max(WATERMARK_MIN_US, watermark_us - self._plan.behind_us)
+        return max(WATERMARK_MIN_US, watermark_us - self._terms.behind_us)
 
     def _live(self, rows: PartitionedRows) -> _Outcome:
         """Run the rows, for the first time."""
         outcome = self._exchange(rows, rows.bounds, time.monotonic() + self._timeout_us / 1e6)
-        if self._plan.deterministic:
+        if self._terms.deterministic:
             return outcome
         self.note = {
             "out": [[name, _packed(batch)] for name, batch in outcome.outputs],
@@ -181,7 +179,7 @@ class PythonOperator(Apart):
         """Run them as a record says."""
         recorded = self.recorded or {}
         aside, left = recorded.get("aside", []), recorded.get("left", [])
-        if not self._plan.deterministic:
+        if not self._terms.deterministic:
             states = {p: base64.b64decode(text) for p, text in recorded["states"]}
             self._states.saved.update(states)
             outputs = [(name, _unpacked(text)) for name, text in recorded["out"]]
@@ -192,7 +190,7 @@ class PythonOperator(Apart):
             outcome = self._exchange(rows, bounds, None)
             if outcome.aside or outcome.left:
                 reason = next(iter(outcome.aside.values()), self._trouble)
-                raise EdgedError(f"operators.{self._plan.id}: cannot be replayed: {reason}")
+                raise EdgedError(f"operators.{self._terms.id}: cannot be replayed: {reason}")
         outcome.aside, outcome.left = dict.fromkeys(aside, ""), left
         self.note = recorded
         return outcome
@@ -229,9 +227,9 @@ class PythonOperator(Apart):
         return child
 
     def _saves(self, bounds: Bounds) -> bool:
-        if not self._plan.stateful:
+        if not self._terms.stateful:
             return False
-        return not self._plan.deterministic or self._states.due({p: None for p, _, _ in bounds})
+        return not self._terms.deterministic or self._states.due({p: None for p, _, _ in bounds})
 
     def _take(
         self, number: int, bounds: Bounds, save: bool, answer: Answer, outcome: _Outcome
@@ -244,7 +242,7 @@ class PythonOperator(Apart):
         self._us += answer.us
         outcome.outputs += answer.outputs
         outcome.aside |= answer.failed
-        if not self._plan.stateful:
+        if not self._terms.stateful:
             return
         if save and not answer.failed and not answer.unsaved:
             self._states.save(answer.states, self._owner, number)
@@ -276,15 +274,15 @@ class PythonOperator(Apart):
         self._rows += rows.batch.rows
         if outcome.left:
             parts = [rows.of(p) for p in sorted(outcome.left)]
-            self.left = concatenate(self._plan.input.schema, parts, Scratch())
+            self.left = concatenate(self._terms.schema, parts, Scratch())
             self._rows -= self.left.rows
         if outcome.aside:
             found = [(rows.of(p), reason) for p, reason in sorted(outcome.aside.items())]
-            batch = concatenate(self._plan.input.schema, [rows for rows, _ in found], Scratch())
+            batch = concatenate(self._terms.schema, [rows for rows, _ in found], Scratch())
             reasons = [reason for rows, reason in found for _ in range(rows.rows)]
             self._aside += batch.rows
             self.set_aside = [RefusedRows(batch, reasons)]
-            if self._plan.stops:
+            if self._terms.stops:
                 self.problem = found[0][1]
         if not self.replays and (outcome.aside or outcome.left):
             self.note |= {"aside": sorted(outcome.aside), "left": sorted(outcome.left)}
@@ -314,7 +312,7 @@ class PythonOperator(Apart):
     def records(self) -> tuple[list[str], list[list[Any]]]:
         """The states now, for `edged operator test`."""
         for number, child in enumerate(self._children):
-            if self._plan.stateful and child is not None and self._rows:
+            if self._terms.stateful and child is not None and self._rows:
                 self._states.save(child.save(), self._owner, number)
         saved = sorted(self._states.saved.items())
         return ["partition", "bytes", "begins"], [[p, len(d), d[:16].hex()] for p, d in saved]

@@ -52,7 +52,7 @@ class ChildFailed(Exception):
 
 
 @dataclass(frozen=True)
-class Request:
+class ChildBatch:
     """A batch for a child: an Arrow stream, and the rows of its partitions."""
 
     data: bytes
@@ -64,7 +64,7 @@ class Resumption:
     """What a new child starts from: saved states, and the batches since."""
 
     states: Mapping[int, bytes] = field(default_factory=dict)
-    requests: Sequence[Request] = ()
+    requests: Sequence[ChildBatch] = ()
 
 
 class PythonChild:
@@ -115,10 +115,10 @@ class PythonChild:
         except OSError as problem:
             raise ChildFailed(self._why(problem)) from problem
 
-    def request(self) -> Request:
+    def request(self) -> ChildBatch:
         """The batch that it was handed last, as a copy."""
         size, bounds = self._asked
-        return Request(bytes(memoryview(self._inbox.of(size))[:size]), bounds)
+        return ChildBatch(bytes(memoryview(self._inbox.of(size))[:size]), bounds)
 
     def answer(self, deadline_s: float | None) -> Answer:
         """The outcome of the batch; without a deadline wait for ever.  Raises ChildFailed."""

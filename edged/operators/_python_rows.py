@@ -43,7 +43,7 @@ class PartitionedRows:
         return self.batch.slice(first, end).to_arrow(view=True), moved
 
 
-class Partitioner:
+class RowSorter:
     """Sorts the rows of a beat by partition."""
 
     def __init__(self, keys: Sequence[str], partitions: int) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edged.data.flow import State
-from edged.operators._python_process import Request, Resumption
+from edged.operators._python_process import ChildBatch, Resumption
 
 SAVE_EVERY, SAVE_BYTES = 16, 1 << 20
 """A child saves when so many batches, or bytes of them, are kept."""
@@ -27,7 +27,7 @@ class PartitionStates:
 
     def __init__(self) -> None:
         self.saved: dict[int, bytes] = {}
-        self._requests: list[Request] = []
+        self._requests: list[ChildBatch] = []
         self._bytes = 0
 
     @property
@@ -40,18 +40,19 @@ class PartitionStates:
         own = [r for r in self._requests if any(p in partitions for p, _, _ in r.bounds)]
         return len(own) + 1 >= SAVE_EVERY or sum(len(r.data) for r in own) >= SAVE_BYTES
 
-    def processed(self, request: Request, failed: Mapping[int, str]) -> None:
+    def processed(self, request: ChildBatch, failed: Mapping[int, str]) -> None:
         """Keep a batch, without the partitions that failed."""
         bounds = [bound for bound in request.bounds if bound[0] not in failed]
         if bounds:
-            self._requests.append(Request(request.data, bounds))
+            self._requests.append(ChildBatch(request.data, bounds))
             self._bytes += len(request.data)
 
     def save(self, states: Mapping[int, bytes], owner: Owner, child: int) -> None:
         """A child has saved: its batches are in the states."""
         self.saved.update(states)
         left = [
-            Request(r.data, [b for b in r.bounds if owner(b[0]) != child]) for r in self._requests
+            ChildBatch(r.data, [b for b in r.bounds if owner(b[0]) != child])
+            for r in self._requests
         ]
         self._requests = [r for r in left if r.bounds]
         self._bytes = sum(len(r.data) for r in self._requests)
@@ -59,7 +60,8 @@ class PartitionStates:
     def resumption(self, owner: Owner, child: int) -> Resumption:
         """What a new process of this child starts from."""
         own = [
-            Request(r.data, [b for b in r.bounds if owner(b[0]) == child]) for r in self._requests
+            ChildBatch(r.data, [b for b in r.bounds if owner(b[0]) == child])
+            for r in self._requests
         ]
         states = {p: data for p, data in self.saved.items() if owner(p) == child}
         return Resumption(states, [r for r in own if r.bounds])
@@ -85,7 +87,7 @@ class PartitionStates:
         bounds = state["batch_bounds"].tolist()
         for i, (size,) in enumerate(state["batch_sizes"].tolist()):
             own = [(p, a, b) for of, p, a, b in bounds if of == i]
-            self._requests.append(Request(data[at : at + size], own))
+            self._requests.append(ChildBatch(data[at : at + size], own))
             at += size
         self._bytes = at
 

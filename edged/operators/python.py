@@ -40,6 +40,7 @@ from edged.documents.units import show_duration, show_size
 from edged.errors import JobError
 from edged.operators._python_operator import PythonOperator
 from edged.operators._python_rows import PARTITIONS_MAX
+from edged.operators._python_terms import PythonTerms
 from edged.operators.base import InstanceOf, OperatorPlan, operator
 from edged.operators.user import code as user_code
 from edged.operators.user.code import CODE_KEYS, UserCode
@@ -137,10 +138,15 @@ class PythonPlan(OperatorPlan):
 
     def build(self, workers: Workers) -> PythonOperator:
         """The running operator; its processes start with the first beat."""
-        return PythonOperator(self)
+        return PythonOperator(
+            PythonTerms(
+                self.id, self.input.schema, self.named or {"": self.output}, self.by,
+                self.partitions, self.processes, self.behind_us, self.timeout_us, self.stateful,
+                self.stops, self.deterministic, self._child_code(),
+            )
+        )  # fmt: skip
 
-    def child_code(self) -> dict[str, Any]:
-        """What a child is given of it (`edged.operators.python_child.instances.Code`)."""
+    def _child_code(self) -> dict[str, Any]:
         links = self.named or {"": self.output}
         return {
             "source": self.code.text,

@@ -60,12 +60,12 @@ class _Child:
 
     def __init__(self, instances: Instances, inbox: channel.Area, outbox: channel.Area) -> None:
         self._instances, self._inbox, self._outbox = instances, inbox, outbox
-        self._at = channel.HEAD_BYTES
+        self._at = channel.OUTBOX_HEAD_BYTES
         outbox.mark(channel.IDLE)
 
     def serve(self, frame: dict[str, Any]) -> dict[str, Any]:
         """The answer to a frame."""
-        self._at = channel.HEAD_BYTES
+        self._at = channel.OUTBOX_HEAD_BYTES
         if "load" in frame:
             for partition, offset, size in frame["load"]:
                 data = self._inbox.of(offset + size)[offset : offset + size]

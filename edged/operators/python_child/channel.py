@@ -14,8 +14,8 @@ and from it:
      "failed": [[partition, reason], …], "unsaved": reason, "us": microseconds}
 
 An area is a memory file.  The daemon makes it, and either side may enlarge it; it never shrinks, so
-that no side reads past its end.  The first HEAD_BYTES of the outbox are a head: the number of the
-partition in work (int64), or IDLE or FINISHING.
+that no side reads past its end.  The first OUTBOX_HEAD_BYTES of the outbox are a head: the number
+of the partition in work (int64), or IDLE or FINISHING.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
-HEAD_BYTES = 64
+OUTBOX_HEAD_BYTES = 64
 IDLE, FINISHING = -1, -2
 """No batch is in work; outputs and states are written."""
 FRAME_BYTES_MAX = 64 << 20

@@ -36,7 +36,7 @@ class Code:
 
 
 @dataclass(frozen=True)
-class Context:
+class OperatorContext:
     """What the user's code is given."""
 
     settings: Mapping[str, Any]
@@ -96,7 +96,9 @@ class Instances:
     def _instance(self, partition: int) -> Any:
         if partition not in self._alive:
             code = self._code
-            context = Context(code.settings, code.files, partition, code.partitions, code.outputs)
+            context = OperatorContext(
+                code.settings, code.files, partition, code.partitions, code.outputs
+            )
             made = context if self._class is None else self._class(context)
             self._alive[partition] = made
         return self._alive[partition]
