@@ -46,6 +46,11 @@ def on_row(row, state, out):
         k += 1
     if row.n == 5:
         k = spin(row.n)
+    for k in range(5000):
+        if row.n == 6:
+            out.out(t=row.t, n=0)
+    if row.n == 9:
+        out.out(t=row.t, n=int(row.n ** -row.n * 10 ** 9))
     state.last[1] = row.n
 """
 )
@@ -58,17 +63,17 @@ def failing():
 
 def test_a_row_in_error_changes_nothing_and_is_set_aside_with_its_reason(failing):
     operator = failing.build(WORKERS)
-    rows = [(i, 1, n) for i, n in enumerate([7, 1, 2, 3, 4, 5, 300, 8])]
+    rows = [(i, 1, n) for i, n in enumerate([7, 1, 2, 3, 4, 5, 300, 6, 9])]
     found = run(operator, rows, schema=SCHEMA)
-    assert [r["n"] for r in found["out"]] == [7, 8]
+    assert [r["n"] for r in found["out"]] == [7, 9, 2]
     (refused,) = operator.set_aside
-    assert refused.batch["n"].values.tolist() == [1, 2, 3, 4, 5, 300]
+    assert refused.batch["n"].values.tolist() == [1, 2, 3, 4, 5, 300, 6]
     assert [reason.partition(":")[0] for reason in refused.reasons] == [
         "ZeroDivisionError", "IndexError", "ValueError", "RuntimeError", "RuntimeError",
-        "OverflowError",
+        "OverflowError", "RuntimeError",
     ]  # fmt: skip
-    assert operator.records() == (["k", "sum", "last"], [[1, 15, [8, 8]]])
-    assert operator.counters()["rows_in_error"] == 6 and operator.problem == ""
+    assert operator.records() == (["k", "sum", "last"], [[1, 16, [9, 9]]])
+    assert operator.counters()["rows_in_error"] == 7 and operator.problem == ""
     run(operator, [(9, 1, 7)], schema=SCHEMA)
     assert operator.set_aside == ()
 

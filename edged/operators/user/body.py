@@ -245,6 +245,8 @@ class Body:
             return self.name(node)
         if isinstance(node, ast.BinOp) and type(node.op) in _BINARY:
             left, right = self.expression(node.left), self.expression(node.right)
+            if isinstance(node.op, ast.Pow) and not _is_natural(node.right):
+                left = f"_e_np.float64({left})"  # an integer to a negative power is no integer
             return f"({left} {_BINARY[type(node.op)]} {right})"
         if isinstance(node, ast.UnaryOp):
             return f"({_UNARY[type(node.op)]}{self.expression(node.operand)})"
@@ -424,6 +426,11 @@ def helpers(body: Body, used: set[str]) -> Iterator[HelperBody]:
     for name in sorted(used):
         visit(name)
     return iter(found)
+
+
+def _is_natural(node: ast.expr) -> bool:
+    """Whether an exponent is a number from 0 on in the text."""
+    return isinstance(node, ast.Constant) and isinstance(node.value, int) and node.value >= 0
 
 
 def _name(node: ast.expr) -> str:

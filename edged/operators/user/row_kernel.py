@@ -114,6 +114,9 @@ class _Text:
             self.put(f"    _e_s_{s.name} = {loaded_state(s)}")
         if body.steps_max:
             self.put("    _e_steps = 0")
+        for j, looped in enumerate(body.looped):
+            if looped:
+                self.put(f"    _e_b{j} = _e_n{j}")
         for line, place in zip(body.lines, body.places, strict=True):
             if line.strip() == "RETURN":
                 self.leave(line[: len(line) - len("RETURN")], scalars, place)

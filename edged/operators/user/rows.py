@@ -38,6 +38,8 @@ from kernels.cpu.records import words as word_numbers
 
 STEPS_MAX = 1_000_000
 """Passes of all loops in a row."""
+ROW_OUTPUT_MAX = 4096
+"""Rows that a row may give to an output in loops."""
 
 
 class KernelInfo(NamedTuple):
@@ -320,6 +322,9 @@ class RowBody(Body):
         self.emits[j] += 1
         if self.loops:
             self.looped[j] = True
+            if self.steps_max:
+                self.put(indent, f"if _e_n{j} - _e_b{j} >= {ROW_OUTPUT_MAX}:")
+                self.put(indent + 1, f"raise RuntimeError('too many rows of {name}')")
             self.put(indent, f"if _e_n{j} >= _e_k{j}:")
             self.put(indent + 1, self.result(str(j + 1)))
         if self.declared.state:  # rows of several workers are put in order
