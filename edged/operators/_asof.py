@@ -255,6 +255,7 @@ class AsofAfter(AsofOperator):
 
     def _walk(self, beat: BeatContext, left: Batch, right: Batch) -> list[Ints]:
         """Take the rows of both sides; returns the numbers of left rows that are decided."""
+        oldest = self._right.start
         number, left_number = self._right.append(right), self._append(left)
         self._slots.find(beat, left, 0)
         self._slots.find(beat, right, 1, makes=self._nearest)
@@ -266,7 +267,7 @@ class AsofAfter(AsofOperator):
 
         def call(lane: int, groups: Ints) -> None:
             kernels.match_after(
-                lane, count, *sides, groups, word, number, self._tolerance, self._nearest,
+                lane, count, *sides, groups, word, number, oldest, self._tolerance, self._nearest,
                 left_number, times, self._rows, base, decided[lane],
             )  # fmt: skip
 
@@ -366,7 +367,7 @@ class AsofAfter(AsofOperator):
 
         def call(lane: int, groups: Ints) -> None:
             kernels.match_after(
-                lane, count, hashes, slots, times, *nothing, groups, self._slots.word, 0,
+                lane, count, hashes, slots, times, *nothing, groups, self._slots.word, 0, 0,
                 self._tolerance, 0, 0, times, self._rows, 0, np.empty(1 + left.rows, np.int64),
             )  # fmt: skip
 

@@ -198,7 +198,7 @@ class Detect(Operator):
             wheres, unlesses = wheres[some], unlesses[some]
         self._slots.sweep()
         self._slots.find(beat, batch)
-        number = self._append(batch)
+        oldest, number = self._kept.start, self._append(batch)
         view, base = self._kept.view()
         wanted, times = batch[self._time].values[: batch.rows], view[self._time].values
         lanes = len(self._slots.lanes)
@@ -209,8 +209,8 @@ class Detect(Operator):
         def step(lane: SlotLane, hashes: Any, i: int, count: int, slots: Slots) -> None:
             kernels.take_steps(
                 hashes, i, count, slots, wanted, wheres, unlesses, lane.groups, self._slots.word,
-                self._plan.within_us, self._plan.after == LAST_ROW, number, base, self._nodes,
-                times, found[i], counts[i],
+                self._plan.within_us, self._plan.after == LAST_ROW, number, base, oldest,
+                self._nodes, times, found[i], counts[i],
             )  # fmt: skip
 
         self._slots.each(beat, batch.rows, step)

@@ -84,12 +84,12 @@ def decide(row: Any, number: int, decided: Any) -> None:
 
 @device
 def end_waits(
-    group: Any, word: int, number: int, time: int, tolerance: int, nearest: int, times: Any,
-    waiting: Any, first: int, decided: Any,
+    group: Any, word: int, number: int, oldest: int, time: int, tolerance: int, nearest: int,
+    times: Any, waiting: Any, first: int, decided: Any,
 ) -> None:  # fmt: skip
     """Give a right row to the left rows of its key that wait, and to those that the right row of
     the same time before it has ended, where it is `nearest`."""
-    again = nearest != 0 and group[word + KEY.last] > 0 and group[word + KEY.time] == time
+    again = nearest != 0 and group[word + KEY.last] > oldest and group[word + KEY.time] == time
     if again:
         p = group[word + KEY.ended]
         while p > first:
@@ -114,19 +114,22 @@ def end_waits(
 
 
 @kernel(
-    f"void({_SIDES}, int64, int64, int64, int64, int64[::1], int64[:, ::1], int64, int64[::1])",
+    f"void({_SIDES}, int64, int64, int64, int64, int64, int64[::1], int64[:, ::1], int64,"
+    " int64[::1])",
     reference="tests.naive.asof.join",
 )
 def match_after(
     lane: int, lanes: int, left_hashes: Any, left_slots: Any, left_times: Any, right_hashes: Any,
-    right_slots: Any, right_times: Any, groups: Any, word: int, number: int, tolerance: int,
-    nearest: int, left_number: int, times: Any, waiting: Any, first: int, decided: Any,
+    right_slots: Any, right_times: Any, groups: Any, word: int, number: int, oldest: int,
+    tolerance: int, nearest: int, left_number: int, times: Any, waiting: Any, first: int,
+    decided: Any,
 ) -> None:  # fmt: skip
     """Have the left rows wait, and find the first right row at their time or after, or the nearest
     one: the later of two as near, and of one time the last.
 
     Left row i has the number `left_number + i`; `times` and `waiting` begin with the number
-    `first`.  `decided` gets their count and then the numbers of left rows that are decided.
+    `first`, and the right rows that are kept with `oldest`.  `decided` gets their count and then
+    the numbers of left rows that are decided.
     """
     j = 0
     decided[0] = 0
@@ -136,9 +139,11 @@ def match_after(
         ):
             if right_slots[j] >= 0 and (lanes == 1 or is_mine(right_hashes[j], lane, lanes)):
                 group, time = groups[right_slots[j]], right_times[j]
+                if group[word + KEY.last] <= oldest:
+                    group[word + KEY.last] = 0
                 end_waits(
-                    group, word, number + j, time, tolerance, nearest, times, waiting, first,
-                    decided,
+                    group, word, number + j, oldest, time, tolerance, nearest, times, waiting,
+                    first, decided,
                 )  # fmt: skip
                 take_last(group, word, number + j, time)
             j += 1
@@ -151,7 +156,7 @@ def match_after(
             continue
         group = groups[left_slots[i]]
         gap = left_times[i] - group[word + KEY.time]
-        if nearest != 0 and group[word + KEY.last] > 0 and 0 <= gap <= tolerance:
+        if nearest != 0 and group[word + KEY.last] > oldest and 0 <= gap <= tolerance:
             row[ROW.match], row[ROW.gap] = group[word + KEY.last], gap
         if row[ROW.gap] == 0:
             decide(row, left_number + i, decided)

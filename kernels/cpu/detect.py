@@ -6,7 +6,8 @@ that have reached the same step advance together, so that they form a chain, new
 head is a word of the key's slot (`kernels.cpu.key_slots`): number plus one of the row that started
 it, 0 for none.  `nodes` has a row of words for each kept row: the next older attempt of its chain,
 then the rows of steps 1, 2, …, as numbers plus one.  Every chain is older than those of earlier
-steps.  Rows are numbered; the first in memory is `base`, and rows before it are no more.
+steps.  Rows are numbered; the first in memory is `base`, and attempts that
+started before the number `oldest` are no more.
 """
 
 from __future__ import annotations
@@ -30,14 +31,14 @@ def has(bits: Any, step: int) -> Any:
 
 @device
 def advance(
-    group: Any, word: int, step: int, number: int, time: int, within: int, base: int, nodes: Any,
-    times: Any,
+    group: Any, word: int, step: int, number: int, time: int, within: int, base: int, oldest: int,
+    nodes: Any, times: Any,
 ) -> None:  # fmt: skip
     """Advance the attempts that wait for a step, but those that are over their time."""
     p, tail = group[word + step - 1], np.int64(0)
     group[word + step - 1] = 0
     head = p
-    while p > base and time - times[p - 1 - base] <= within:
+    while p > oldest and time - times[p - 1 - base] <= within:
         nodes[p - 1 - base, step] = number + 1
         tail = p
         p = nodes[p - 1 - base, 0]
@@ -48,8 +49,8 @@ def advance(
 
 @device
 def complete(
-    group: Any, word: int, step: int, number: int, time: int, within: int, base: int, nodes: Any,
-    times: Any, single: int, found: Any, counts: Any,
+    group: Any, word: int, step: int, number: int, time: int, within: int, base: int, oldest: int,
+    nodes: Any, times: Any, single: int, found: Any, counts: Any,
 ) -> Any:  # fmt: skip
     """Make matches of the attempts that wait for the last step: of all, or `single`, of the oldest.
 
@@ -57,7 +58,7 @@ def complete(
     """
     p, first = group[word + step - 1], counts[MATCHES]
     group[word + step - 1] = 0
-    while p > base and time - times[p - 1 - base] <= within:
+    while p > oldest and time - times[p - 1 - base] <= within:
         at = first if single != 0 else counts[MATCHES]
         found[at, 0] = p - 1
         for s in range(1, step):
@@ -70,27 +71,27 @@ def complete(
 
 @device
 def break_off(
-    group: Any, word: int, step: int, time: int, within: int, base: int, nodes: Any, times: Any,
-    counts: Any,
+    group: Any, word: int, step: int, time: int, within: int, base: int, oldest: int, nodes: Any,
+    times: Any, counts: Any,
 ) -> None:  # fmt: skip
     """Give up the attempts that wait for a step."""
     p = group[word + step - 1]
     group[word + step - 1] = 0
-    while p > base and time - times[p - 1 - base] <= within:
+    while p > oldest and time - times[p - 1 - base] <= within:
         counts[BROKEN] += 1
         p = nodes[p - 1 - base, 0]
 
 
 @kernel(
     "void(uint64[::1], int64, int64, int32[::1], int64[::1], uint64[::1], uint64[::1],"
-    " int64[:, ::1], int64, int64, int64, int64, int64, int64[:, ::1], int64[::1],"
+    " int64[:, ::1], int64, int64, int64, int64, int64, int64, int64[:, ::1], int64[::1],"
     " int64[:, ::1], int64[::1])",
     reference="tests.naive.detect.matches",
 )
 def take_steps(
     hashes: Any, lane: int, lanes: int, slots: Any, wanted: Any, wheres: Any, unlesses: Any,
-    groups: Any, word: int, within: int, single: int, number: int, base: int, nodes: Any,
-    times: Any, found: Any, counts: Any,
+    groups: Any, word: int, within: int, single: int, number: int, base: int, oldest: int,
+    nodes: Any, times: Any, found: Any, counts: Any,
 ) -> None:  # fmt: skip
     """Take the lane's rows, in order.  Row i has the number `number + i`, the time `wanted[i]`, and
     a bit for each step whose condition it satisfies (`wheres`) or that it forbids (`unlesses`).
@@ -111,14 +112,14 @@ def take_steps(
                 continue
             if has(wheres[i], step) and step == last:
                 matched = complete(
-                    group, word, step, number + i, time, within, base, nodes, times, single, found,
-                    counts,
+                    group, word, step, number + i, time, within, base, oldest, nodes, times,
+                    single, found, counts,
                 )  # fmt: skip
                 over = matched and single != 0
             elif has(wheres[i], step):
-                advance(group, word, step, number + i, time, within, base, nodes, times)
+                advance(group, word, step, number + i, time, within, base, oldest, nodes, times)
             elif has(unlesses[i], step):
-                break_off(group, word, step, time, within, base, nodes, times, counts)
+                break_off(group, word, step, time, within, base, oldest, nodes, times, counts)
         if over:
             for step in range(last):
                 group[word + step] = 0
