@@ -54,18 +54,21 @@ from edged.documents.faults import FaultCollector
 from edged.documents.reader import choice, duration
 from edged.documents.units import show_duration
 from edged.expressions.program import Predicate, Selector
+from edged.operators._deal_rows import JoinedRows, reached_by
 from edged.operators._detect_document import Picked, Step, columns_of, read_steps
 from edged.operators._kept_rows import KeptRows
-from edged.operators._key_slots import KeyColumns, KeySlots, SlotLane, Slots
-from edged.operators._keyed import column_names, horizon, refuse_weight
-from edged.operators._time_order import TimeOrder, rows_from_state, rows_to_state
-from edged.operators.base import Operator, OperatorPlan, operator
+from edged.operators._key_slots import KeyColumns, KeySlots, SlotLane, Slots, dealt
+from edged.operators._keyed import column_names, horizon, instances_by, refuse_weight
+from edged.operators._time_order import TimeOrder, deal_waiting, rows_from_state, rows_to_state
+from edged.operators.base import InstanceOf, Operator, OperatorPlan, operator
 from kernels.cpu import detect as kernels
 
 Ints = npt.NDArray[np.int64]
 Bits = npt.NDArray[np.uint64]
 LAST_ROW, NEXT_ROW = AFTER = ("last_row", "next_row")
 NODES_LEAST = 1024
+KEPT = "kept"
+"""Name of the kept rows in a saved state."""
 
 
 @operator("detect")
@@ -133,6 +136,37 @@ class DetectPlan(OperatorPlan):
             lines.append(f"  {step.name}: {step.where_text}{unless}")
         kept = ", ".join(self.kept().names)
         return [*lines, f"state: {kept} of rows that satisfy one, and the attempts of each key"]
+
+    def redistribute(
+        self,
+        by: Sequence[Sequence[str]],
+        states: Sequence[State],
+        instances: int,
+        instance_of: InstanceOf,
+    ) -> list[State]:
+        """Keys with their attempts, the rows of these, and the rows that wait."""
+        goes = instances_by(self.id, by[0], self.by, instances, instance_of)
+        schema, time, steps = self.input.schema, self.input.time, len(self.steps)
+        word = KeyColumns(schema, self.by, time).shape.words
+        kept = JoinedRows(self.kept(), time, KEPT, states, [int(s["counted"][-1]) for s in states])
+        nodes, joined = list[Ints](), list[State]()
+        for number, state in enumerate(states):
+            groups = np.array(state["groups"], np.int64).reshape(-1, word + steps - 1)
+            groups[:, word:] = kept.joined(groups[:, word:], number)
+            joined.append({**state, "groups": groups})
+            nodes.append(kept.joined(np.reshape(state["nodes"], (-1, steps)), number))
+        every = np.concatenate(nodes)
+        slots, _, _ = dealt(schema, self.by, steps - 1, joined, goes, instances)
+        waiting = deal_waiting(schema, time, "input", states, goes, instances)
+        counts = np.sum([state["counted"][:-1] for state in states], axis=0)
+        for i, (state, rest) in enumerate(zip(slots, waiting, strict=True)):
+            heads = state["groups"][:, word:]
+            rows, places, to = kept.part(reached_by(heads, every))
+            heads[:] = to(heads)
+            state["nodes"] = to(every[places])
+            state["counted"] = np.array([*(counts if i == 0 else 0 * counts), rows.rows])
+            state |= {**rows_to_state(rows, KEPT), **rest}
+        return slots
 
     def signature_facts(self) -> list[Any]:
         """The facts that attempts depend on; conditions may change."""
@@ -253,7 +287,7 @@ class Detect(Operator):
         kept = view.slice(first - base, stop - base)
         return {
             "counted": np.array([*self._counts, kept.rows], np.int64), "nodes": nodes,
-            **self._slots.save(groups), **rows_to_state(kept, "kept"), **self._order.save("input"),
+            **self._slots.save(groups), **rows_to_state(kept, KEPT), **self._order.save("input"),
         }  # fmt: skip
 
     def load(self, state: State) -> None:
@@ -262,7 +296,7 @@ class Detect(Operator):
         self._counts[:] = counts
         self._slots.load(state)
         self._order.load(state, "input")
-        self._kept.load(rows_from_state(state, "kept", self._kept.schema, rows))
+        self._kept.load(rows_from_state(state, KEPT, self._kept.schema, rows))
         self._nodes = np.zeros((max(NODES_LEAST, rows), self._nodes.shape[1]), np.int64)
         self._nodes[:rows] = np.reshape(state["nodes"], (rows, self._nodes.shape[1]))
 

@@ -22,6 +22,7 @@ from tests.operators.keyed_cases import (
     beats,
     feed,
     plainly,
+    rescaled,
     run,
     wide,
 )  # fmt: skip
@@ -93,6 +94,15 @@ def test_matches_are_those_of_the_twin(document, case, workers):
 def test_a_restored_operator_goes_on_byte_for_byte(document, case, cut, workers):
     p = plan(**document)
     assert plainly(run(p, *case, workers[0], cut, workers[1])) == plainly(run(p, *case))
+
+
+@settings(max_examples=examples(100), deadline=None)
+@given(documents(), beats(), st.integers(0, 5), st.integers(1, 3))
+def test_instances_that_take_over_give_the_same_matches(document, case, cut, instances):
+    p = plan(**document)
+    found = rescaled(p, *case, min(cut, len(case[0])), instances, p.by)
+    wanted = [row for beat in run(p, *case) for row in beat]
+    assert sorted(map(plainly, found)) == sorted(map(plainly, wanted))
 
 
 PLAIN = [{"name": "a", "where": '"on"'}, {"name": "b", "where": 'not "on"', "unless": "n = 1"}]
