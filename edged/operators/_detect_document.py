@@ -19,7 +19,7 @@ STEP_KEYS = frozenset({"name", "where", "unless"})
 
 
 @dataclass(frozen=True)
-class Step:
+class PatternStep:
     """One step: its name, the condition that takes it, and the one that ends the wait for it."""
 
     name: str
@@ -30,7 +30,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Picked:
+class StepColumn:
     """An output column: its name, the number of its step, and its name in the input."""
 
     name: str
@@ -38,9 +38,9 @@ class Picked:
     source: str
 
 
-def read_steps(path: str, document: Mapping[str, Any], link: Link) -> tuple[Step, ...]:
+def read_steps(path: str, document: Mapping[str, Any], link: Link) -> tuple[PatternStep, ...]:
     """The steps of a document.  Raises JobError with all faults."""
-    where, wrong, found = f"{path}.steps", FaultCollector(), list[Step]()
+    where, wrong, found = f"{path}.steps", FaultCollector(), list[PatternStep]()
     given = document.get("steps")
     example = '[{ name = "a", where = "x > 1" }, { name = "b", where = "x < 0" }]'
     if not isinstance(given, list) or not 2 <= len(given) <= STEPS_MAX:
@@ -60,7 +60,7 @@ def read_steps(path: str, document: Mapping[str, Any], link: Link) -> tuple[Step
     return tuple(found)
 
 
-def _step(path: str, document: Mapping[str, Any], number: int, link: Link) -> Step:
+def _step(path: str, document: Mapping[str, Any], number: int, link: Link) -> PatternStep:
     wrong = FaultCollector()
     wrong.attempt(lambda: refuse_unknown(path, document, STEP_KEYS), None)
     name = wrong.attempt(lambda: text(path, document, "name"), "")
@@ -80,7 +80,9 @@ def _step(path: str, document: Mapping[str, Any], number: int, link: Link) -> St
         )
     wrong.settle()
     assert where is not None
-    return Step(name, " ".join(where_text.split()), where, " ".join(unless_text.split()), unless)
+    return PatternStep(
+        name, " ".join(where_text.split()), where, " ".join(unless_text.split()), unless
+    )
 
 
 def columns_of(
@@ -88,18 +90,18 @@ def columns_of(
     document: Mapping[str, Any],
     link: Link,
     by: Sequence[str],
-    steps: Sequence[Step],
-) -> tuple[tuple[Picked, ...], str]:
+    steps: Sequence[PatternStep],
+) -> tuple[tuple[StepColumn, ...], str]:
     """The output's columns, and the name of its event time.  Raises JobError with all faults."""
     last, where = len(steps) - 1, f"{path}.columns"
     if "columns" not in document:
         names = [f"{step.name}_{link.time}" for step in steps]
         if clash := set(names) & set(by):
             raise JobError(where, f"{min(clash)} is a key and a step's time", "name the columns")
-        found = [Picked(name, last, name) for name in by]
-        found += [Picked(name, i, link.time) for i, name in enumerate(names)]
+        found = [StepColumn(name, last, name) for name in by]
+        found += [StepColumn(name, i, link.time) for i, name in enumerate(names)]
         return tuple(found), names[-1]
-    wrong, chosen = FaultCollector(), list[Picked]()
+    wrong, chosen = FaultCollector(), list[StepColumn]()
     names = [step.name for step in steps]
     for name, source in table(path, document, "columns").items():
         at = f"{where}.{name}"
@@ -112,7 +114,7 @@ def columns_of(
             advice = did_you_mean(column, link.schema.names)
             wrong.note(at, f"the input has no column {column}", advice)
         else:
-            chosen.append(Picked(name, names.index(step), column))
+            chosen.append(StepColumn(name, names.index(step), column))
     wrong.settle()
     time = next((c.name for c in chosen if c.step == last and c.source == link.time), None)
     if time is None:

@@ -55,7 +55,7 @@ from edged.documents.reader import choice, duration
 from edged.documents.units import show_duration
 from edged.expressions.program import Predicate, Selector
 from edged.operators._deal_rows import JoinedRows, reached_by
-from edged.operators._detect_document import Picked, Step, columns_of, read_steps
+from edged.operators._detect_document import PatternStep, StepColumn, columns_of, read_steps
 from edged.operators._kept_rows import KeptRows
 from edged.operators._key_slots import KeyColumns, KeySlots, SlotLane, Slots, dealt
 from edged.operators._keyed import column_names, horizon, instances_by, refuse_weight
@@ -81,8 +81,8 @@ class DetectPlan(OperatorPlan):
     by: tuple[str, ...]
     """Key columns."""
     within_us: int
-    steps: tuple[Step, ...]
-    columns: tuple[Picked, ...]
+    steps: tuple[PatternStep, ...]
+    columns: tuple[StepColumn, ...]
     after: str
     output: Link
 
@@ -115,7 +115,7 @@ class DetectPlan(OperatorPlan):
         return Schema.of(f for f in self.input.schema if f.name in needed)
 
     def conditions(self) -> list[tuple[int, bool, Predicate]]:
-        """Step, whether it is an `unless`, and condition."""
+        """PatternStep, whether it is an `unless`, and condition."""
         found = [(i, False, step.where) for i, step in enumerate(self.steps)]
         return found + [(i, True, s.unless) for i, s in enumerate(self.steps) if s.unless]
 
