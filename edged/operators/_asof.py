@@ -21,6 +21,7 @@ from edged.data.gather import take, take_columns
 from edged.data.schema import Schema
 from edged.data.scratch import Scratch
 from edged.data.workers import PARALLEL_ROWS, Workers
+from edged.operators._deal_rows import KEPT
 from edged.operators._join_columns import SIDES, Output
 from edged.operators._kept_rows import KeptRows
 from edged.operators._key_slots import KeySlots
@@ -30,6 +31,8 @@ from edged.operators.base import Operator
 from kernels.cpu import asof as kernels
 
 Ints = npt.NDArray[np.int64]
+UNDECIDED = "undecided"
+"""Name of left rows that wait in a saved state."""
 ROWS_LEAST = 1024
 FLAGS_PER_NUMBER = 16
 """Flags that cost less than to sort a number."""
@@ -339,7 +342,7 @@ class AsofAfter(AsofOperator):
         return {
             **super().save(scratch), **self._slots.save(groups), "matches": matches,
             "right_rows": np.array([right.rows], np.int64),
-            **rows_to_state(left, "undecided"), **rows_to_state(right, "kept"),
+            **rows_to_state(left, UNDECIDED), **rows_to_state(right, KEPT),
         }  # fmt: skip
 
     def load(self, state: State) -> None:
@@ -347,9 +350,9 @@ class AsofAfter(AsofOperator):
         super().load(state)
         self._slots.load(state)
         matches = np.array(state["matches"], np.int64).reshape(-1, len(kernels.ROW))
-        left = rows_from_state(state, "undecided", self._left.schema, len(matches))
+        left = rows_from_state(state, UNDECIDED, self._left.schema, len(matches))
         rows = int(state["right_rows"][0])
-        self._right.load(rows_from_state(state, "kept", self._right.schema, rows))
+        self._right.load(rows_from_state(state, KEPT, self._right.schema, rows))
         self._left.load(left.slice(0, 0))
         self._over, self._undecided = 0, left.rows
         self._append(left)

@@ -20,6 +20,8 @@ from edged.data.scratch import Scratch
 from edged.operators._time_order import rows_from_state
 
 Ints = npt.NDArray[np.int64]
+KEPT = "kept"
+"""Name of the kept rows in a saved state."""
 
 
 class JoinedRows:

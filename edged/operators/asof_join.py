@@ -42,7 +42,8 @@ from edged.documents.faults import FaultCollector
 from edged.documents.reader import choice, duration, table
 from edged.documents.units import show_duration
 from edged.errors import JobError
-from edged.operators._asof import AsofAfter, AsofBefore, AsofColumns
+from edged.operators._asof import UNDECIDED, AsofAfter, AsofBefore, AsofColumns
+from edged.operators._deal_rows import KEPT, JoinedRows
 from edged.operators._join_columns import (
     SIDES,
     Output,
@@ -55,7 +56,7 @@ from edged.operators._key_slots import KeyColumns, dealt
 from edged.operators._keyed import instances_by, refuse_weight
 from edged.operators._last_rows import deal_last
 from edged.operators._table_output import nullable
-from edged.operators._time_order import deal_waiting
+from edged.operators._time_order import deal_waiting, rows_to_state
 from edged.operators.base import InstanceOf, Operator, OperatorPlan, operator
 from kernels.cpu import asof
 
@@ -177,25 +178,61 @@ class AsofJoinPlan(OperatorPlan):
         instances: int,
         instance_of: InstanceOf,
     ) -> list[State]:
-        """Of a backward join: keys with their last right rows, and the rows that wait."""
-        if self.direction != BACKWARD:
-            return super().redistribute(by, states, instances, instance_of)
+        """Keys with the right rows that they need, and the rows that wait."""
         goes = [
             instances_by(self.id, columns, self.key_names(i), instances, instance_of)
             for i, columns in enumerate(by)
         ]
-        right = self.inputs[1]
-        slots, order, mine = dealt(
-            right.schema, self.key_names(1), len(asof.KEY), states, goes[1], instances
-        )
-        word = self.key_columns()[1].shape.words
-        found = deal_last(self.kept(1), word, states, slots, order, mine)
+        deal = self._deal_last if self.direction == BACKWARD else self._deal_waiting
+        found = deal(states, goes, instances)
         for i, (side, link) in enumerate(zip(SIDES, self.inputs, strict=True)):
             dealt_rows = deal_waiting(link.schema, link.time, side, states, goes[i], instances)
             found = [{**a, **b} for a, b in zip(found, dealt_rows, strict=True)]
         counted = np.sum([state["counted"] for state in states], axis=0)
         for i, one in enumerate(found):
             one["counted"] = counted if i == 0 else np.zeros_like(counted)
+        return found
+
+    def _deal_last(
+        self, states: Sequence[State], goes: Sequence[Any], instances: int
+    ) -> list[State]:
+        """Of a backward join: keys with their last right rows."""
+        columns = self.key_columns()[1]
+        schema, words = self.inputs[1].schema, len(asof.KEY)
+        slots, order, mine = dealt(schema, columns.names, words, states, goes[1], instances)
+        return deal_last(self.kept(1), columns.shape.words, states, slots, order, mine)
+
+    def _deal_waiting(
+        self, states: Sequence[State], goes: Sequence[Any], instances: int
+    ) -> list[State]:
+        """Of others: keys, left rows that wait with their matches so far, right rows of both."""
+        columns, words, width = self.key_columns()[0], len(asof.KEY), len(asof.ROW)
+        last = columns.shape.words + asof.KEY.last
+        left, right = self.inputs
+        rows = [int(state["right_rows"][0]) for state in states]
+        rights = JoinedRows(self.kept(1), right.time, KEPT, states, rows)
+        rows = [state["matches"].size // width for state in states]
+        lefts = JoinedRows(self.waiting(), left.time, UNDECIDED, states, rows)
+        joined, matches = list[State](), np.zeros((sum(rows), width), np.int64)
+        at = 0
+        for number, state in enumerate(states):
+            groups = np.array(state["groups"], np.int64).reshape(-1, columns.shape.words + words)
+            groups[:, last] = rights.joined(groups[:, last], number)
+            joined.append({**state, "groups": groups})
+            some = matches[at : at + rows[number]]
+            some[:] = np.reshape(state["matches"], some.shape)
+            some[:, asof.ROW.match] = rights.joined(some[:, asof.ROW.match], number)
+            at += rows[number]
+        found, _, _ = dealt(left.schema, columns.names, words, joined, goes[0], instances)
+        to_instance = goes[0](lefts.rows)
+        for i, state in enumerate(found):
+            kept, places, _ = lefts.part(1 + np.flatnonzero(to_instance == i))
+            mine, heads = matches[places], state["groups"][:, last]
+            reached = np.concatenate([heads, mine[:, asof.ROW.match]])
+            others, _, to = rights.part(reached)
+            heads[:], mine[:, asof.ROW.match] = to(heads), to(mine[:, asof.ROW.match])
+            state |= {"matches": mine, "right_rows": np.array([others.rows], np.int64)}
+            state |= {**rows_to_state(kept, UNDECIDED), **rows_to_state(others, KEPT)}
         return found
 
     def signature_facts(self) -> list[Any]:

@@ -54,7 +54,7 @@ from edged.documents.faults import FaultCollector
 from edged.documents.reader import choice, duration
 from edged.documents.units import show_duration
 from edged.expressions.program import Predicate, Selector
-from edged.operators._deal_rows import JoinedRows, reached_by
+from edged.operators._deal_rows import KEPT, JoinedRows, reached_by
 from edged.operators._detect_document import PatternStep, StepColumn, columns_of, read_steps
 from edged.operators._kept_rows import KeptRows
 from edged.operators._key_slots import KeyColumns, KeySlots, SlotLane, Slots, dealt
@@ -67,8 +67,6 @@ Ints = npt.NDArray[np.int64]
 Bits = npt.NDArray[np.uint64]
 LAST_ROW, NEXT_ROW = AFTER = ("last_row", "next_row")
 NODES_LEAST = 1024
-KEPT = "kept"
-"""Name of the kept rows in a saved state."""
 
 
 @operator("detect")

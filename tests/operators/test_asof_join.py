@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from edged.data.flow import WATERMARK_MAX_US, BeatContext, Flow, Link
+from edged.data.hashing import hash_columns
 from edged.data.schema import TYPES, Field, Schema
 from edged.data.scratch import Scratch
 from edged.errors import JobError
@@ -133,6 +134,41 @@ def test_late_rows_give_the_same_for_any_workers_and_over_restarts(document, cas
     case = ([a + b for a, b in zip(case[0], late[0] + [[]] * 5, strict=False)], *case[1:])
     found = run(p, case, 12, cut, 2, late=True)
     assert plainly(found) == plainly(run(p, case, late=True))
+
+
+def rescaled(p, case, cut, instances):
+    """All rows, where after `cut` beats several instances go on, each with its keys."""
+    by = [p.key_names(0), p.key_names(1)]
+    ends = ([], [], WATERMARK_MAX_US, WATERMARK_MAX_US)
+
+    def instance_of(hashes):
+        return (hashes % np.uint64(instances)).astype(np.int64)
+
+    def mine(schema, rows, names, number):
+        goes = instance_of(hash_columns(shapes.batch_of(schema, rows), names))
+        return [row for row, to in zip(rows, goes, strict=True) if to == number]
+
+    first, cases = p.build(WORKERS[1]), [*zip(*case, strict=True)]
+    found = [row for b in cases[:cut] for row in feed(first, *b[:2], b[2:], WORKERS[1])[0]]
+    states = p.redistribute(by, [first.save(Scratch())], instances, instance_of)
+    for number, state in enumerate(states):
+        part = p.build(WORKERS[2])
+        part.load(state)
+        for left, right, *marks in cases[cut:]:
+            some = mine(SCHEMA, left, by[0], number), mine(RIGHT, right, by[1], number)
+            found += feed(part, *some, marks, WORKERS[2])[0]
+        states[number] = part.save(Scratch())
+    whole = p.build(WORKERS[1])
+    whole.load(p.redistribute(by, states, 1, instance_of)[0])
+    return found + feed(whole, *ends[:2], ends[2:], WORKERS[1])[0]
+
+
+@settings(max_examples=examples(100), deadline=None)
+@given(documents, both(), st.integers(0, 5), st.integers(1, 3))
+def test_instances_that_take_over_give_the_same_rows(document, case, cut, instances):
+    p = plan(**document)
+    found = rescaled(p, case, min(cut, len(case[0])), instances)
+    assert sorted(map(plainly, found)) == sorted(map(plainly, flat(run(p, case))))
 
 
 @settings(max_examples=examples(60), deadline=None)
