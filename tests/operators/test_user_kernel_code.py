@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import os
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
+from edged.beat.recover import recover
 from edged.cli import cli
 from edged.config.code_directories import DIRECTORY_VARIABLE, KEPT_VARIABLE
+from edged.data.workers import Workers
 from edged.errors import JobError
 from edged.graph.document import read
 from edged.graph.jobs import jobs
@@ -21,6 +25,10 @@ from edged.job.builder import Job, generator
 from edged.job.plan import parse_job
 from edged.job.state_carryover import compare
 from edged.job.state_transfer import redistributed
+from edged.operators.user import code as user_code
+from edged.platform.clock import SystemClock
+from edged.sinks.base import SinkContext
+from edged.store import Store
 from tests.beat.support import Live
 from tests.graph.support import daemons
 
@@ -111,6 +119,17 @@ def test_code_of_packages_is_found_by_its_entry_point():
         JobError, match=r"operators.sums.package: no installed package has the code"
     ):
         parse_job(found)
+
+
+def test_code_of_a_package_is_its_module_as_text(directory, monkeypatch):
+    (directory / "packaged_sums.py").write_text("import nothing_at_all\n")
+    monkeypatch.syspath_prepend(str(directory))
+    point = importlib.metadata.EntryPoint("sums", "packaged_sums", user_code.GROUP)
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: [point])
+    found = user_code.find("operators.sums", {"package": "sums"})
+    assert found.text == "import nothing_at_all\n" and found.origin == "packaged_sums"
+    with pytest.raises(JobError, match=r"operators.sums.package: .*did you mean sums"):
+        user_code.find("operators.sums", {"package": "sum"})
 
 
 def test_a_stored_job_keeps_the_text_that_it_ran_with(directory, tmp_path, monkeypatch):
@@ -207,3 +226,25 @@ def test_an_operator_alone_on_a_file(directory, tmp_path):
     shown = CliRunner().invoke(cli, command).output
     assert "ValueError: thirteen" in shown and "output odd: 1 rows" in shown
     assert os.environ[DIRECTORY_VARIABLE] == str(directory)
+
+
+@pytest.mark.parametrize("snapshot", [False, True])
+def test_a_replay_with_other_workers_gives_the_same_pages_and_state(tmp_path, snapshot):
+    path = tmp_path / "store"
+    with Live(document(), path, workers=3) as live:
+        for number in range(6):
+            rows = [(i, chr(97 + i * 7 % 11), i % 15) for i in range(number * 50, number * 50 + 50)]
+            live.send("r", rows)
+            live.beat(flush=number % 2 == 1)
+            if snapshot and number == 2:
+                live.snapshot()
+        saved = live.job.save()
+    workers, store = Workers(12), Store.open(path)
+    context = SinkContext("device", store.device_epoch, "/nonexistent", workers)
+    found = recover(store, [parse_job(document())], context, SystemClock())  # compares the pages
+    again = found.jobs[0].save()
+    for key in saved:
+        if key.startswith("operators/"):
+            assert np.array_equal(saved[key], again[key]), key
+    store.close()
+    workers.close()
