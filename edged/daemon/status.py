@@ -152,6 +152,12 @@ def _store(parts: Parts) -> dict[str, Any]:
     }
 
 
+def _waiting(job: JobRuntime, operator: str) -> dict[str, int]:
+    """Rows that wait for an operator to run, where any may."""
+    rows = job.schedules.rows(operator)
+    return {} if rows is None else {"rows_before": rows}
+
+
 def _held_pages(uplink: dict[str, Any] | None, backlog: int) -> int:
     """Pages of the backlog that wait by design: for an upload window, or for others."""
     if uplink is None:
@@ -182,6 +188,7 @@ def _job(job: JobRuntime, parts: Parts) -> dict[str, Any]:
             name: {
                 "type": job.plan.operators[name].kind,
                 "state_bytes": o.state_bytes(),
+                **_waiting(job, name),
                 **shown("operators", name, o.counters()),
                 **_placement(job, name),
             }

@@ -27,7 +27,7 @@ EVENT_KINDS = (
     "policy.fell_back",
     *("limits.taken_over", "limits.restored", "meter.lost", "meter.back", "store.full"),
     *("store.room", "store.gap", "uplink.down", "uplink.up", "uplink.alarm", "input.set_aside"),
-    *("plugin.failed", "store.migrated", "store.salvaged"),
+    *("plugin.failed", "store.migrated", "store.salvaged", "operator.refused"),
     *(
         "desired.applied",
         "desired.refused",

@@ -323,7 +323,7 @@ class PythonOperator(Apart):
             "rows": self._rows,
             "batches": self._batches,
             "rows_out": self._out,
-            "rows_set_aside": self._aside,
+            "rows_in_error": self._aside,
             "rows_late": self._collector.late,
             "child_us": self._us,
             "restarts": self._restarts,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from edged.beat.jobs import JobRegistry
@@ -12,6 +14,7 @@ from edged.job.explain import explain
 from edged.job.plan import faults, parse_job
 from edged.job.plan_warnings import warnings
 from edged.store import Store
+from tests.beat.loop import Loop, batch
 from tests.beat.support import SECOND, T0, Live, changed, stream
 
 
@@ -165,3 +168,25 @@ def test_a_wrong_schedule_is_refused_with_its_path(schedule, path, text):
 def test_a_job_without_a_log_that_forwards_has_no_schedule():
     document = changed(job({"rows": 5}), promises={"durability": "through"})
     assert "operators.all.schedule" in [fault.path for fault in faults(document)]
+
+
+def test_a_schedule_of_a_running_job_changes_and_nothing_waits_longer(tmp_path):
+    """The heart runs it by its timer alone, and does not spin meanwhile."""
+    waits = changed(job({"rows": 1000}), promises={"latency": "20ms"})
+    with Loop(waits, tmp_path) as loop, loop.producer() as producer:
+        producer.send(batch([1, 2, 3]))
+        producer.flush()
+        loop.until(lambda: loop.job.schedules.rows("all") == 3)
+        assert loop.stats.pages == 0
+        beats = loop.stats.beats + loop.stats.idle_beats
+        time.sleep(0.1)
+        assert loop.stats.beats + loop.stats.idle_beats <= beats + 10
+        loop.change("put", "waits", changed(waits, operators={"all": {
+            **waits["operators"]["all"], "schedule": {"every": "50ms"}}}))  # fmt: skip
+        loop.until(lambda: loop.stats.pages == 1)
+        assert loop.job.schedules.rows("all") == 0
+        for value in (4, 5):
+            producer.send(batch([value]))
+            producer.flush()
+        loop.until(lambda: loop.job.streams["r"].rows == 5 and loop.stats.pages >= 2)
+        loop.until(lambda: loop.job.schedules.rows("all") == 0 and not loop.job.open_rows())

@@ -42,7 +42,7 @@ def test_a_loop_without_end_costs_its_own_rows_alone(tmp_path):
             q.send(batch((1, now + 1, 1)))
             r.flush()
             q.flush()
-            status = daemon.until(lambda s: _operator(s)["rows_set_aside"] == 1)
+            status = daemon.until(lambda s: _operator(s)["rows_in_error"] == 1)
             assert status["jobs"]["looping"]["streams"]["q"]["rows"] == 1
             assert "takes longer" in _operator(status)["problem"]
             (file,) = (tmp_path / "store" / "quarantine").glob("beat-*-looping-sums_of.arrow")
