@@ -265,13 +265,18 @@ def carry_over(old: JobRuntime | None, job: JobRuntime, moved: State | None = No
     carried over; `old` is unchanged.
     """
     notes, state = carry_notes(old, job.plan), State()
-    if old is not None and job.plan.promises.logs:
+    if old is not None and not job.plan.promises.forwards:
         kept = {path.replace(".", "/", 1) for path in compare(old.plan, job.plan).kept}
         kept |= {f"{SECTION}/{id}" for id in job.plan.order if _same_inputs(old.plan, job.plan, id)}
         saved = old.save().items()
         for operator in old.operators.values():
             operator.sync()  # the new job's states name these files as durable ones
+        if not job.plan.promises.logs:  # producers send again what no beat has taken
+            kept -= {f"streams/{name}" for name in job.streams}
         state = {k: v for k, v in saved if "/".join(k.split("/", 2)[:2]) in kept}
+    for id, sink in old.sinks.items() if old is not None else ():
+        if id in job.sinks:
+            job.sinks[id].succeed(sink)
     if moved is None:
         job.load(state)
         return notes

@@ -60,6 +60,8 @@ class DaemonJobHost:
             for job in jobs
             for id, sink in job.sinks.items()
             for link in sink.links(job.plan.sinks[id])
+            # of a hop only its producers' links send: another producer would hold event time back
+            if link.forwards or not job.plan.promises.forwards
         ]
         self._uplink.set_jobs(plans, schemas, links, numbers, self._store_bytes_max)
 

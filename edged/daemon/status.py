@@ -26,11 +26,10 @@ from edged.daemon.job_counts import stream_counters
 from edged.daemon.parts import Parts
 from edged.data.flow import WATERMARK_MAX_US, WATERMARK_MIN_US
 from edged.energy import status
-from edged.links.page import is_link
-from edged.pages.container import is_carried
 from edged.platform.disk import filesystem_bytes
 from edged.sinks.base import Sink
 from edged.sources.base import Source
+from edged.uplink.link_states import together
 
 SCHEMA = 2
 SALVAGED_SHOWN = 16
@@ -261,10 +260,10 @@ def _population(job: JobRuntime, name: str, sources: Sequence[Source]) -> dict[s
 
 
 def _links(sink: Sink, parts: Parts) -> dict[str, Any]:
-    """Of a link, state and figures of each of its instances; of `forward`, of each device."""
-    shown = [name for name in sink.numbers() if is_link(name) or is_carried(name)]
-    found = [parts.uplink.links(name) for name in shown]
-    return {"links": found[0]} if found else {}
+    """Of a link, state and figures of each of its instances, over all producers of a hop; of
+    `forward`, of each device."""
+    found = [parts.uplink.links(name) for name in sink.links_shown()]
+    return {"links": found[0] if len(found) == 1 else together(found)} if found else {}
 
 
 def _placement(job: JobRuntime, name: str) -> dict[str, Any]:

@@ -11,6 +11,9 @@ A stream's signature is its columns, its time column and its weight column: stag
 producers' sequence numbers carry over to any source, lateness and limits.  A part without state (no
 signature facts) is never refused: a filter's condition may change at any time.
 
+A job may not begin or cease to keep a log, since that decides what was acknowledged.  A hop that
+keeps none keeps the number of its receivers, since its messages are on their way to them.
+
 An operator with tables may not start empty on a table that the old job has read.
 
 A new sink may not ship pages of a stream that another sink of the old job ships: its sequence
@@ -27,6 +30,7 @@ from typing import Any
 from edged.data.flow import Link
 from edged.data.schema import Field, Schema
 from edged.errors import JobError
+from edged.job.durability import THROUGH
 from edged.job.plan import JobPlan, StreamPlan
 from edged.operators.base import OperatorPlan
 from edged.sinks.base import SinkPlan
@@ -69,6 +73,7 @@ def compare(old: JobPlan, new: JobPlan) -> CarryOver:
         else:
             kept.append(path)
     refused += _moved_pages(old, new)
+    refused += _another_log(old, new)
     dropped = tuple(path for path in before if path not in after)
     return CarryOver(tuple(kept), tuple(started), dropped, tuple(refused))
 
@@ -112,6 +117,28 @@ def _refusal(path: str, old: _Part, new: _Part, links: _Links) -> JobError | Non
         problem = f"its state does not fit: {links.changes(path, old)}"
         return JobError(path, problem, advice)
     return None
+
+
+def _another_log(old: JobPlan, new: JobPlan) -> list[JobError]:
+    """Refusals of a durability that keeps no log in the place of one that does, or the opposite,
+    and of other receivers of a hop whose messages are on their way: what is in flight was
+    acknowledged, or waits, by the rule of the old job."""
+    was, now = old.promises, new.promises
+    advice = "remove the job and put it again"
+    if (was.logs, was.forwards) != (now.logs, now.forwards):
+        problem = f"cannot change in a running job: was {was.durability}, is {now.durability}"
+        return [JobError("promises.durability", problem, advice)]
+    problem = f"the number of receivers cannot change in a running job of durability {THROUGH}"
+    return [
+        JobError(f"sinks.{id}.to", problem, advice)
+        for id in (old.sinks.keys() & new.sinks.keys() if now.forwards else ())
+        if _receivers(old.sinks[id]) != _receivers(new.sinks[id])
+    ]
+
+
+def _receivers(plan: SinkPlan) -> int:
+    link = plan.link()
+    return 0 if link is None else len(link.to)
 
 
 def _read_tables(

@@ -96,6 +96,10 @@ class Forwarding:
         size += self._writer.head_bytes * np.arange(1 - first, ends.size - first + 1)
         return max(first + 1, int(np.searchsorted(size, PAGE_BYTES)))
 
+    def succeed(self, old: Forwarding) -> None:
+        """Go on with the producers of a link that this one replaces; its pages are on their way."""
+        self.routes, self._acked, self._of = old.routes, old._acked, old._of
+
     def acked(self, name: str, instance: int, seq: int) -> tuple[str, int] | None:
         """Note what an instance's receiver has; returns the producer and what all receivers have of
         it.  None: the name is none of this link's."""

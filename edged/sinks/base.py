@@ -13,7 +13,9 @@ from edged.data.flow import BeatContext, Flow, Link, State
 from edged.data.workers import Workers
 from edged.documents.reach import Reach
 from edged.links.in_flight import InFlight
+from edged.links.page import is_link
 from edged.links.target import LinkTarget
+from edged.pages.container import is_carried
 from edged.pages.sealed import PageKey, SealedPage
 from edged.platform.disk import Disk
 from edged.tables.costs import MergePricing
@@ -138,10 +140,18 @@ class Sink(ABC):
         commit thread, where the job promises `through`."""
         return None
 
+    def succeed(self, old: Sink) -> None:  # noqa: B027 - most sinks have nothing on its way
+        """Take over from the sink of the same id in the job that this one's replaces: what no state
+        holds, in a job without a log."""
+
     def links(self, plan: SinkPlan) -> Sequence[LinkTarget]:
         """The links that the sending process serves for it."""
         target = plan.link()
         return [] if target is None else [target]
+
+    def links_shown(self) -> list[str]:
+        """The links whose states are this sink's, by the name of their pages."""
+        return [name for name in self.numbers() if is_link(name) or is_carried(name)]
 
     def numbers(self) -> Mapping[str, list[int]]:
         """For each page stream of the sink, the number of each partition's last sealed page (0:

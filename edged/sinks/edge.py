@@ -127,6 +127,15 @@ class EdgeSink(Sink):
         """What all instances have of a producer's messages; see `Sink.forwarded`."""
         return self._forwarding.acked(name, instance, seq)
 
+    def links_shown(self) -> list[str]:
+        """The link, or those of the producers of a hop."""
+        return list(self._forwarding.routes.values()) or super().links_shown()
+
+    def succeed(self, old: Sink) -> None:
+        """Go on with the producers whose messages are on their way."""
+        if isinstance(old, EdgeSink):
+            self._forwarding.succeed(old._forwarding)
+
     def links(self, plan: SinkPlan) -> list[LinkTarget]:
         """The link; of a hop without a log one for each producer, too."""
         target, found = plan.link(), list(super().links(plan))

@@ -175,12 +175,12 @@ class StreamFeed:
 
     def check_session(self, greeting: Greeting) -> None:
         """Raise ProtocolError where another daemon has taken a link's producer over, or where only
-        links can send."""
+        senders can send that have all that was not acknowledged."""
         producers = self.staging.producers
-        if greeting.session is None and self.staging.forwards:
+        if not greeting.first and self.staging.forwards:
             raise ProtocolError(
                 f"stream {greeting.stream} is of a hop that keeps no log (through): it takes links"
-                " of other daemons only, which name an edged.session and an edged.from"
+                " of other daemons only, which name an edged.from"
             )
         if greeting.session is not None and producers.known(greeting.producer):
             number = producers.number(greeting.producer)

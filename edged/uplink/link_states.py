@@ -9,6 +9,7 @@ from edged.pages.container import is_carried
 from edged.pages.sealed import PageKey
 
 _COUNTERS = ("rows", "bytes", "pages", "connections", "failures")
+_IN_FLIGHT = ("in_flight_bytes", "in_flight_pages")
 _Key = tuple[str, int]
 
 
@@ -66,3 +67,17 @@ class LinkStates:
     def _counted(self, key: _Key, state: dict[str, Any]) -> dict[str, int]:
         ended = self._ended.get(key, {})
         return {name: state[name] + ended.get(name, 0) for name in _COUNTERS}
+
+
+def together(links: Iterable[list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """The instances of several links to the same receivers: figures summed, and the state of one
+    that is not connected, if there is one."""
+    found: dict[int, dict[str, Any]] = {}
+    for state in (state for link in links for state in link):
+        known = found.setdefault(state["instance"], state)
+        if known is state:
+            continue
+        shown = state if known["state"] == "connected" else known
+        sums = {name: known[name] + state[name] for name in (*_COUNTERS, *_IN_FLIGHT)}
+        found[state["instance"]] = {**shown, **sums}
+    return [found[k] for k in sorted(found)]
