@@ -50,7 +50,7 @@ _METADATA_BYTES_MAX = 2 << 20
 _PLAIN = (
     pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating, pa.types.is_timestamp,
     pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary,
-    pa.types.is_null,
+    pa.types.is_null, pa.types.is_fixed_size_list,
 )  # fmt: skip
 
 

@@ -55,6 +55,7 @@ from pyspark.sql.datasource import (
     InputPartition,
 )
 from pyspark.sql.types import (
+    ArrayType,
     BinaryType,
     BooleanType,
     ByteType,
@@ -290,10 +291,16 @@ def spark_schema(request: Request) -> StructType:
     """The Spark types of what `request` reads."""
     return StructType(
         [
-            StructField(f.name, _SPARK[f.type], f.nullable, _metadata(f))
+            StructField(f.name, _spark_type(f.type), f.nullable, _metadata(f))
             for f in request.arrow_schema()
         ]
     )
+
+
+def _spark_type(kind: pa.DataType) -> DataType:
+    if pa.types.is_list(kind):
+        return ArrayType(_SPARK[kind.value_type], False)
+    return _SPARK[kind]
 
 
 def _metadata(column: pa.Field) -> dict[str, str]:

@@ -34,6 +34,7 @@ MODULES = (
     "central/tables.py",
     "central/time_range.py",
     "data/__init__.py",
+    "data/lists.py",
     "data/schema.py",
     "data/sketches.py",
     "documents/__init__.py",

@@ -80,7 +80,10 @@ class Request:
             field = self.schema.field(name)
             kind = field.dtype.arrow
             if self.spark_types:
+                item = field.dtype.item
                 kind = SPARK_TYPES.get(field.dtype.name, kind)
+                if item is not None:
+                    kind = _spark_list(SPARK_TYPES.get(item.name, item.arrow))
             return pa.field(name, kind, field.nullable, field.metadata() or None)
         kind = METADATA[name]
         if not self.spark_types and pa.types.is_decimal(kind):
@@ -94,6 +97,11 @@ class Request:
             names.append(self.times.column)
         narrow = min(self.schema, key=lambda f: (f.dtype.variable, f.dtype.width))
         return names or [narrow.name]
+
+
+def _spark_list(item: pa.DataType) -> pa.DataType:
+    """The Arrow form of Spark's arrays without nulls."""
+    return pa.list_(pa.field("element", item, nullable=False))
 
 
 def resolve(

@@ -20,7 +20,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from edged.data.schema import Schema
+from edged.data.lists import as_list, list_bytes
+from edged.data.schema import Field, Schema
 from kernels.cpu.columns import COLUMN
 
 Array = npt.NDArray[Any]
@@ -81,9 +82,12 @@ class Batch:
         """A copy as an Arrow record batch under `schema.to_arrow()`; with `view` values that Arrow
         lays out alike are shared."""
         arrays = [
-            _to_arrow(f.dtype.arrow, c, self.rows, view)
+            _to_arrow(f.dtype.stored, c, self.rows, view)
             for f, c in zip(self.schema.fields, self.columns, strict=True)
         ]
+        for i, f in enumerate(self.schema.fields):
+            if f.dtype.item is not None:
+                arrays[i] = as_list(arrays[i], f.dtype)
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema.to_arrow())
 
     @classmethod
@@ -100,9 +104,12 @@ class Batch:
                 raise KeyError(f.name)
             if isinstance(array.type, pa.DictionaryType):
                 array = array.dictionary_decode()
-            array = array.cast(f.dtype.arrow)
             if array.null_count and not f.nullable:
                 raise ValueError(f"column {f.name} holds nulls but is not nullable")
+            if f.dtype.item is not None:
+                columns.append(_of_lists(array, f))
+                continue
+            array = array.cast(f.dtype.arrow)
             columns.append(_from_arrow(array, f.dtype.variable, f.nullable, f.dtype.numpy))
         return cls(schema, batch.num_rows, tuple(columns))
 
@@ -163,6 +170,12 @@ def _to_arrow(kind: pa.DataType, c: Column, rows: int, view: bool) -> pa.Array:
     else:
         values = c.values if view else np.array(c.values)
     return pa.Array.from_buffers(kind, rows, [mask, pa.py_buffer(values)])
+
+
+def _of_lists(array: pa.Array, f: Field) -> Column:
+    valid = np.asarray(array.is_valid()).astype(np.uint8) if f.nullable else None
+    values, offsets = list_bytes(array, f.dtype)
+    return Column(values, valid, offsets)
 
 
 def _from_arrow(array: pa.Array, variable: bool, nullable: bool, dtype: np.dtype[Any]) -> Column:

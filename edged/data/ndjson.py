@@ -46,6 +46,8 @@ def _json(column: pa.Array) -> pa.Array:
         return _quoted(hexadecimal(column))
     if pa.types.is_timestamp(kind):
         return _quoted(pc.replace_substring(column.cast(pa.string()), " ", "T"))
+    if pa.types.is_fixed_size_list(kind):
+        return _listed(column)
     text = column.cast(pa.string())
     if not pa.types.is_floating(kind):
         return text
@@ -56,6 +58,18 @@ def _json(column: pa.Array) -> pa.Array:
     ):
         text = pc.if_else(is_it, spelling, text)
     return text
+
+
+def _listed(column: pa.Array) -> pa.Array:
+    """Lists of a fixed size as JSON arrays."""
+    size, rows = column.type.list_size, len(column)
+    elements = _json(column.values.slice(column.offset * size, rows * size))
+    lists = pa.ListArray.from_arrays(
+        pa.array(range(0, rows * size + 1, size), pa.int32()), elements
+    )
+    joined = pc.binary_join(lists, ",")
+    text = pc.binary_join_element_wise(pa.scalar("["), joined, pa.scalar("]"), "")
+    return pc.if_else(column.is_valid(), text, None)
 
 
 def _quoted(text: pa.Array) -> pa.Array:

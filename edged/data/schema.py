@@ -1,7 +1,8 @@
 """Types, fields and schemas of columns, and their Arrow and JSON forms.
 
-Twelve types, each nullable: `bool`, `int8`..`int64`, `uint8`..`uint64`, `float32`, `float64`,
-`timestamp` (microseconds since 1970-01-01 UTC, int64), `string` (UTF-8) and `binary`.
+Fourteen types, each nullable: `bool`, `int8`..`int64`, `uint8`..`uint64`, `float32`, `float64`,
+`timestamp` (microseconds since 1970-01-01 UTC, int64), `string` (UTF-8) and `binary`; and lists of
+a fixed length, as `float32[64]` (`edged.data.lists`).
 
 A schema is written as JSON: `[{"name": …, "type": …, "nullable": …}, …]`.  Job documents,
 registered `stream@version` schemas of pages and the collector use this form.  There the weight
@@ -11,7 +12,9 @@ column of a stream of changes also has `"role": "weight"`.
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,28 +26,40 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DType:
-    """A column type.  `width` is bytes a value (0: variable size); bool is one byte in memory."""
+    """A column type.  `width` is bytes a value (0: variable size); bool is one byte in memory.
+
+    A list has the layout of a variable type, though its values have one size.
+    """
 
     name: str
     width: int
     numpy: np.dtype[Any]
     arrow: pa.DataType
     spark: str
+    item: DType | None = None
+    """Of a list, the type of its elements."""
+    length: int = 0
+    """Of a list, their number."""
+
+    @property
+    def stored(self) -> pa.DataType:
+        """The Arrow type of the bytes in memory and in pages."""
+        return self.arrow if self.item is None else pa.binary()
 
     @property
     def variable(self) -> bool:
-        """Whether values have a variable size (string, binary)."""
+        """Whether values have the layout of a variable size (string, binary, lists)."""
         return self.width == 0
 
     @property
     def integer(self) -> bool:
         """Whether this is an integer type (timestamp and bool are not)."""
-        return self.name.startswith(("int", "uint"))
+        return self.item is None and self.name.startswith(("int", "uint"))
 
     @property
     def floating(self) -> bool:
         """Whether this is float32 or float64."""
-        return self.name.startswith("float")
+        return self.item is None and self.name.startswith("float")
 
     def __repr__(self) -> str:
         return self.name
@@ -77,6 +92,25 @@ TYPES: dict[str, DType] = {
         FLOAT32, FLOAT64, TIMESTAMP, STRING, BINARY,
     )
 }  # fmt: skip
+
+
+LIST_ITEMS = (
+    "int8", "int16", "int32", "uint8", "uint16", "uint32", "float32", "float64",
+)  # fmt: skip
+"""Types of the elements of lists."""
+LIST_LENGTH_MAX = 65_536
+_LIST = re.compile(rf"({'|'.join(LIST_ITEMS)})\[([1-9][0-9]{{0,4}})\]")
+
+
+@cache
+def type_named(name: str) -> DType | None:
+    """The type of a name, the same object for each name; None for no type's name."""
+    found = _LIST.fullmatch(name)
+    if found is None or int(found[2]) > LIST_LENGTH_MAX:
+        return TYPES.get(name)
+    item, length = TYPES[found[1]], int(found[2])
+    spark = f"array<{item.spark}>"
+    return DType(name, 0, np.dtype("u1"), pa.list_(item.arrow, length), spark, item, length)
 
 
 WEIGHT = "weight"
@@ -190,12 +224,13 @@ def _field_of(row: Any) -> Field:
     role = row.get("role", "")
     if not isinstance(name, str) or not name:
         raise ValueError(f"{name!r} is not a column's name")
-    if not isinstance(kind, str) or kind not in TYPES:
-        raise ValueError(f"{kind!r} is not a column's type; there are {', '.join(TYPES)}")
+    dtype = type_named(kind) if isinstance(kind, str) else None
+    if dtype is None:
+        raise ValueError(f"{kind!r} is not a column's type; there are {', '.join(TYPES)} and lists")
     if not isinstance(nullable, bool):
         raise ValueError(f"nullable of column {name} is {nullable!r}, not true or false")
     if role not in ("", WEIGHT):
         raise ValueError(f"role of column {name} is {role!r}; there is {WEIGHT!r}")
     if role and (kind != INT32.name or nullable):
         raise ValueError(f"column {name} has the role {role}, so it is int32, not null")
-    return Field(name, TYPES[kind], nullable, role)
+    return Field(name, dtype, nullable, role)

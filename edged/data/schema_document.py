@@ -6,7 +6,16 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from edged.data.schema import INT32, TIMESTAMP, TYPES, DType, Field, Schema
+from edged.data.schema import (
+    INT32,
+    LIST_LENGTH_MAX,
+    TIMESTAMP,
+    TYPES,
+    DType,
+    Field,
+    Schema,
+    type_named,
+)
 from edged.data.schema_message import STRUCT_DEPTH_MAX
 from edged.documents.faults import FaultCollector
 from edged.documents.reader import below, did_you_mean, table, text
@@ -69,9 +78,12 @@ def _field(path: str, given: Mapping[str, Any], name: str, lower: dict[str, str]
     if other != name:
         raise JobError(where, f"differs from {other} only in case", "SQL ignores case")
     kind = text(path, given, name)
-    dtype = TYPES.get(kind.removesuffix("?"))
+    dtype = type_named(kind.removesuffix("?"))
     if dtype is None:
-        raise JobError(where, f"{kind!r} is not a type", did_you_mean(kind, TYPES))
+        lists = (
+            f" or, for a list, like float32[64] of up to {LIST_LENGTH_MAX}" if "[" in kind else ""
+        )
+        raise JobError(where, f"{kind!r} is not a type", did_you_mean(kind, TYPES) + lists)
     return Field(name, dtype, kind.endswith("?"))
 
 

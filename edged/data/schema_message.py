@@ -3,8 +3,8 @@
 Flatbuffers may share parts: a message of 1 MiB can name one text of 500 KiB 40 000 times, or nest
 structs whose children are all one table.  pyarrow copies each mention, which takes gigabytes.
 `check_schema_message` therefore adds up what the schema is with every mention written out.  Only
-structs have columns of their own; each of them counts as a column.  It reads Message.fbs and
-Schema.fbs of apache/arrow; the numbers are field ids:
+structs and lists of fixed size have columns of their own; each of them counts as a column.  It
+reads Message.fbs and Schema.fbs of apache/arrow; the numbers are field ids:
 
     Message  2 header   4 custom metadata [KeyValue {0 key, 1 value}]
     Schema   1 fields   2 custom metadata
@@ -27,7 +27,7 @@ PAIRS_MAX = 4096
 """Entries of metadata, of the schema and of all columns together."""
 STRUCT_DEPTH_MAX = 8
 """Structs within each other."""
-_TIMESTAMP, _STRUCT = 10, 13
+_TIMESTAMP, _STRUCT, _FIXED_SIZE_LIST = 10, 13, 16
 
 
 def check_schema_message(message: bytes | memoryview) -> None:
@@ -74,9 +74,9 @@ class _Bounds:
         kind, made = self._field(column, 2), self._child(column, 3)
         children = self._child(column, 5)
         if children and self._u32(children):
-            if not kind or self._data[kind] != _STRUCT:
+            if not kind or self._data[kind] not in (_STRUCT, _FIXED_SIZE_LIST):
                 problem = "a column has columns of its own and is no struct"
-                raise ProtocolError(f"{problem}; send plain columns and structs")
+                raise ProtocolError(f"{problem}; send plain columns, structs, lists of fixed size")
             if depth == STRUCT_DEPTH_MAX:
                 raise ProtocolError(f"structs are nested deeper than {STRUCT_DEPTH_MAX}")
             self._fields(children, depth + 1)

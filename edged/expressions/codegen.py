@@ -47,6 +47,7 @@ from numba import boolean, float32, float64, int64, njit, uint64
 from edged.expressions import runtime_time as time
 from edged.expressions.intrinsics import *
 from edged.expressions.runtime import *
+from edged.expressions.runtime_lists import *
 from edged.expressions.runtime_number import *
 from edged.expressions.runtime_strptime import *
 from edged.expressions.runtime_text import *

@@ -13,7 +13,7 @@ from typing import Any
 
 from sqlglot import exp
 
-from edged.expressions import parse, regexps, text, time_formats, times
+from edged.expressions import lists, parse, regexps, text, time_formats, times
 from edged.expressions import types as t
 from edged.expressions.arguments import Handler, bound
 from edged.expressions.arithmetic import arithmetic, bits
@@ -37,7 +37,7 @@ _RENAMED = {
     "ucase": "upper", "lcase": "lower", "substr": "substring", "splitpart": "split_part",
     "concatws": "concat_ws", "timetostr": "strftime", "strtotime": "strptime",
     "todays": "to_days", "datediff": "date_diff", "instr": "strpos", "dpipe": "||",
-    "logarithm": "log",
+    "logarithm": "log", "arraymin": "list_min", "arraymax": "list_max",
 }  # fmt: skip
 
 
@@ -348,6 +348,7 @@ _BUILT_IN: dict[str, Handler] = {
     "date_diff": _difference,
     "time_bucket": _bucket,
     **text.FUNCTIONS,
+    **lists.FUNCTIONS,
     **regexps.FUNCTIONS,
     **time_formats.FUNCTIONS,
 }  # fmt: skip

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from edged.expressions import literals, text_ops
+from edged.expressions import lists, literals, text_ops
 from edged.expressions import types as t
 from edged.expressions.made import ZERO, Made, Operand
 from edged.expressions.plugin_functions import PLUGIN, alias
@@ -24,6 +24,8 @@ def render(node: Call, operands: Sequence[Operand]) -> Made:
         return Made(comparison(node.op, kinds, operands))
     if node.op in ("cast", "try_cast"):
         return _cast(names[0], node.args[0].type, node.type)
+    if node.op in lists.OPS:
+        return lists.render(node, operands)
     if node.op in text_ops.OPS:
         return text_ops.render(node, operands)
     if node.op in _TEXT:

@@ -36,6 +36,7 @@ Kind = Literal[
     "date",
     "text",
     "blob",
+    "list",
     "interval",
     "huge",
     "null",
@@ -70,7 +71,7 @@ class SqlType:
     @property
     def variable(self) -> bool:
         """Whether values are bytes of any length."""
-        return self.kind in ("text", "blob")
+        return self.kind in ("text", "blob", "list")
 
     @property
     def low(self) -> int:
@@ -123,6 +124,8 @@ _SIGNED = {t.bits: t for t in (TINYINT, SMALLINT, INTEGER, BIGINT)}
 
 def of_dtype(dtype: DType) -> SqlType:
     """The SQL type of a column type."""
+    if dtype.item is not None:
+        return SqlType(f"{of_dtype(dtype.item)}[{dtype.length}]", "list", 0, "text", dtype)
     return _BY_DTYPE[dtype.name]
 
 
@@ -164,6 +167,8 @@ def meet(a: SqlType, b: SqlType) -> SqlType | None:
     Booleans and numbers have none (DuckDB has for some: edged requires a CAST), nor have strings
     and anything else: string *literals* are converted earlier.
     """
+    if "list" in (a.kind, b.kind):
+        return None
     if a == b or b == NULL:
         return a
     if a == NULL:

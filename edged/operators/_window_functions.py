@@ -118,6 +118,11 @@ _KINDS = {
 }  # fmt: skip
 
 
+def type_code(dtype: DType) -> int:
+    """How kernels read a column's values; those of lists are bytes."""
+    return acc.VARIABLE if dtype.variable else TYPE_CODES[dtype.name]
+
+
 def accumulator(schema: Schema, m: Measure, weight: str) -> Accumulator:
     """The accumulator of a measure."""
     if not m.column:
@@ -126,11 +131,11 @@ def accumulator(schema: Schema, m: Measure, weight: str) -> Accumulator:
     dtype = schema.fields[c].dtype
     if m.function == "count":
         return Accumulator(weighted.WEIGHTED_COUNT if weight else acc.COUNT, c)
-    code = TYPE_CODES[dtype.name]
+    code = type_code(dtype)
     if m.function in PAIRS:
         d = schema.index(m.second)
         kind = weighted.WEIGHTED_PAIRS if weight else acc.COMOMENTS
-        return Accumulator(kind, c, code, d, TYPE_CODES[schema.fields[d].dtype.name])
+        return Accumulator(kind, c, code, d, type_code(schema.fields[d].dtype))
     if weight:
         return Accumulator(weights.accumulator(schema, m.function, m.column), c, code)
     if m.function == "variance" or m.function in SPREADS:

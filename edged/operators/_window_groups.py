@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from edged.data.flow import State
 from edged.data.schema import Schema
-from edged.operators._window_functions import TYPE_CODES, Accumulator, Measure, accumulator
+from edged.operators._window_functions import Accumulator, Measure, accumulator, type_code
 from kernels.cpu import accumulate as acc
 from kernels.cpu import window as kernels
 from kernels.cpu.absorb import absorb
@@ -68,7 +68,7 @@ def shape_of(
     at, key_rows = GROUP.keys, []
     for name in keys:
         c = schema.index(name)
-        key_rows.append([c, TYPE_CODES[schema.fields[c].dtype.name], at])
+        key_rows.append([c, type_code(schema.fields[c].dtype), at])
         at += 2 if schema.fields[c].dtype.variable else 1
     opened = at if opens else 0
     at += len(OPENED) if opens else 0

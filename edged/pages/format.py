@@ -68,6 +68,7 @@ these limits: a text of 1 MiB, 4096 columns, a name of 255 bytes of UTF-8.
     float32 float64               4 8  IEEE 754
     timestamp                       8  i64, microseconds since 1970-01-01 UTC
     string, binary           variable  UTF-8 text; any bytes
+    lists, as float32[64]    variable  the items, one after the other
 
 Presence bitmap.  Only where at least one column of the schema is nullable, each tuple has
 ceil(columns / 8) bytes; the bit i % 8 (of value 1 << (i % 8)) of byte i // 8 belongs to column i of

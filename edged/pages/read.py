@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from edged.data.lists import as_list
 from edged.data.schema import Field, Schema
 from edged.errors import PageError
 from edged.pages.format import (
@@ -154,8 +155,12 @@ class PageDecoder:
         chunks: list[tuple[_ColumnBuffer, pa.Array]] = []
         for i, g in zip(self._indices, self._buffers, strict=True):
             g.reserve(at, n)
+            if g.field.dtype.item is not None:
+                place = layout.bitmap_at + i // 8
+                present = body[starts + place] >> (i % 8) & 1 if g.nullable and n else np.ones(n)
+                _check_lists(header, g.field, ends[i][1] - ends[i][0], present)
             if g.variable:
-                chunk = _take_variable(body, *ends[i], g.field.dtype.arrow)
+                chunk = _take_variable(body, *ends[i], g.field.dtype.stored)
                 chunks.append((g, _checked_text(header, g.field, chunk)))
             elif n:
                 g.values[at : at + n] = _gather(body, g.little, starts + layout.places[i])
@@ -194,10 +199,12 @@ class _ColumnBuffer:
         mask = None
         if self.nullable:
             mask = pa.py_buffer(np.packbits(self.valid[:rows], bitorder="little"))
-        kind = self.field.dtype.arrow
+        kind = self.field.dtype.stored
         if self.variable:
             whole = pa.concat_arrays(self.chunks) if self.chunks else pa.array([], kind)
             array = pa.Array.from_buffers(kind, rows, [mask, *whole.buffers()[1:]])
+            if self.field.dtype.item is not None:
+                array = as_list(array, self.field.dtype)
         elif pa.types.is_boolean(kind):
             bits = np.packbits(self.values[:rows], bitorder="little")
             array = pa.Array.from_buffers(kind, rows, [mask, pa.py_buffer(bits)])
@@ -302,6 +309,14 @@ def _take_variable(body: Array, begins: Array, ends: Array, kind: pa.DataType) -
         kind, 2 * n - 1, [None, pa.py_buffer(edges), pa.py_buffer(body)]
     )
     return values_and_gaps.take(pa.array(np.arange(2 * n - 2, -1, -2, dtype=np.int32)))
+
+
+def _check_lists(header: Header, field: Field, sizes: Array, present: Array) -> None:
+    """Check the sizes of lists that are present."""
+    assert field.dtype.item is not None
+    size = field.dtype.item.width * field.dtype.length
+    if bool(np.any((sizes != size) & (present != 0))):
+        raise PageError(f"{header.name} holds lists of another length in column {field.name}")
 
 
 def _checked_text(header: Header, field: Field, values: pa.Array) -> pa.Array:

@@ -355,6 +355,10 @@ class _Reader:
     def plan(self) -> EdgePlan:
         """The plan; raises JobError for all faults."""
         path, document, wrong = self._path, self._document, self._wrong
+        lists = [f.name for f in self._input.schema if f.dtype.item is not None]
+        if lists:
+            problem = f"has lists ({', '.join(lists)}), which links do not carry"
+            wrong.note(f"{path}.input", problem, "leave them out with a map")
         stream = wrong.attempt(
             lambda: doc.is_id(f"{path}.stream", document.get("stream", self._id)), self._id
         )

@@ -5,8 +5,8 @@ Arrow type is the stream's (a timestamp: microseconds, any zone, since all count
 column that can be cast without loss makes the connection slow: pyarrow decodes its batches.  These
 are integers of another width (values are checked), float32 for float64, other units of timestamp
 and timestamps without a zone (taken as UTC), large, view and dictionary forms of string and binary,
-fixed-size binary, and structs, whose fields are columns of their own (`edged.data.nested`).  Any
-other type is refused.
+fixed-size binary, lists of a fixed size, and structs, whose fields are columns of their own
+(`edged.data.nested`).  Any other type is refused.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def match(wire: pa.Schema, schema: Schema, stream: str) -> Layout:
     kinds = dict(zip(wire.names, wire.types, strict=True))
     for f in schema:
         kind = kinds[f.name]
-        if _fits(kind, f):
+        if _fits(kind, f) and f.dtype.item is None:
             continue
         if not _castable(kind, f):
             raise SchemaMismatch(
@@ -88,6 +88,8 @@ def _castable(kind: pa.DataType, f: Field) -> bool:
         kind = kind.value_type
         if _fits(kind, f):
             return True
+    if f.dtype.item is not None:
+        return bool(kind.equals(f.dtype.arrow))
     if f.dtype is TIMESTAMP:
         return bool(types.is_timestamp(kind))
     if f.dtype is STRING:

@@ -1,7 +1,7 @@
 """Decoding by pyarrow, batch by batch, for what the kernels do not decode.
 
-These are bodies compressed by ZSTD, dictionaries, structs, other string layouts and other integer
-widths.
+These are bodies compressed by ZSTD, dictionaries, structs, lists, other string layouts and other
+integer widths.
 One pyarrow stream reader lives as long as the connection and keeps dictionaries and their deltas;
 it is given whole messages and asked for a batch only when one is there.
 """

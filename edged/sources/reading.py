@@ -224,7 +224,7 @@ class Reader:
 
     def _ndjson(self, file: str) -> Iterator[pa.RecordBatch]:
         fields = {
-            self._columns[f.name]: pa.string() if f.dtype is TIMESTAMP else f.dtype.arrow
+            self._columns[f.name]: pa.string() if f.dtype is TIMESTAMP else _json_type(f)
             for f in self._schema
         }
         parse = pa.json.ParseOptions(
@@ -250,6 +250,11 @@ class Reader:
         if f.dtype is STRING and not f.nullable and self._kind(file) == "csv":
             return array.fill_null("")
         return array
+
+
+def _json_type(f: Field) -> pa.DataType:
+    """The type of a column in NDJSON; pyarrow reads lists of any size alone."""
+    return f.dtype.arrow if f.dtype.item is None else pa.list_(f.dtype.item.arrow)
 
 
 @contextmanager
