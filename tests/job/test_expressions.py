@@ -19,6 +19,7 @@ from edged.expressions import arrow, functions
 from edged.expressions.program import Predicate, Projection
 from tests.job import expressions_duckdb as duck
 from tests.job.expressions_supported import SUPPORTED
+from tests.sources.test_lists import CALLS
 
 
 def split(text):
@@ -40,7 +41,7 @@ def test_what_is_supported_gives_what_duckdb_gives(group, rows):
 
 
 def test_every_function_of_the_table_is_compared_with_duckdb():
-    text = " ".join(SUPPORTED.values()).lower()
+    text = " ".join([*SUPPORTED.values(), *CALLS.values()]).lower()
     named = {"||": "||", "dow": "dayofweek", "doy": "dayofyear"}
     missing = [f for f in functions.FUNCTIONS if named.get(f, f + "(") not in text]
     assert missing == []
