@@ -24,13 +24,14 @@ from edged.expressions.tree import ColumnRef, Const, Node, null_of
 
 def _column(b: Binder, node: Any) -> Node:
     parts = node.parts if isinstance(node, exp.Column) else _path(node)
-    if not parts or not all(isinstance(part, exp.Identifier) for part in parts):
+    names = b.schema.names
+    plain = bool(parts) and all(isinstance(part, exp.Identifier) for part in parts)
+    name = ".".join(part.name for part in parts) if plain else ""
+    matches = [n for n in names if n == name] or [n for n in names if n.lower() == name.lower()]
+    if not plain or (len(parts) > 1 and not matches):
         b.fail(
             f"{parse.excerpt(node)} is not a column of the input", 'write its name, or "its.name"'
         )
-    name = ".".join(part.name for part in parts)
-    names = b.schema.names
-    matches = [n for n in names if n == name] or [n for n in names if n.lower() == name.lower()]
     if len(matches) != 1:
         problem = "is ambiguous" if matches else "is not there"
         b.fail(f"column '{name}' {problem}", f"the input has {', '.join(names)}")
