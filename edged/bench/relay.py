@@ -29,11 +29,11 @@ from edged.bench.relay_raw import disk_bytes_per_s, measure_raw
 from edged.bench.relay_tally import percentile_ms
 from edged.bench.rig import machine
 from edged.errors import EdgedError
-from edged.job.durability import DURABILITIES, EXACTLY_ONCE, RESULTS, VOLATILE
+from edged.job.durability import DURABILITIES, EXACTLY_ONCE, RESULTS, THROUGH, VOLATILE
 
 Say = Callable[[str], None]
 Row = dict[str, Any]
-MODES = (VOLATILE, "through", RESULTS, EXACTLY_ONCE)
+MODES = (VOLATILE, THROUGH, RESULTS, EXACTLY_ONCE)
 IN_FLIGHT_BYTES = 1 << 20
 MESSAGE_BYTES = 64 << 10
 KIB, MIB = 1 << 10, 1 << 20

@@ -22,6 +22,7 @@ from edged.bench.relay_packets import STREAM, columns
 from edged.bench.relay_tally import Tally
 from edged.bench.rig import cpu_s
 from edged.control.door import ask
+from edged.job.durability import RESULTS, THROUGH, VOLATILE
 from edged.platform.processes import ChildProcess, free_port
 
 PARTS = ("source", "relay", "sink")
@@ -42,6 +43,8 @@ class Hops:
     high: int = 1 << 20
     memory: str = "256MiB"
     compress: str = "never"
+    snapshot_bytes: int = 128 << 20
+    """Log between two snapshots: files of the log are in use again after two of them."""
     policies: dict[str, str] = field(default_factory=dict)
     """Energy policy by part, where it is not the default."""
 
@@ -111,10 +114,16 @@ class Chain:
             out = edge_sink(hops, STREAM, STREAM, [to], hops.buffer if own is None else own)
         return {
             "name": name,
-            "promises": {"latency": hops.latency, "memory": hops.memory, "durability": hops.mode},
+            "promises": {"latency": hops.latency, "memory": hops.memory,
+                         "durability": self.durability(name)},
             "streams": {STREAM: packet_stream(self.address[name], hops.packet_bytes)},
             "sinks": {"out": out},
         }
+
+    def durability(self, name: str) -> str:
+        """That of a part's job.  A hop without a log takes links only and has a log behind it."""
+        ends = {"source": VOLATILE, "sink": RESULTS}
+        return ends.get(name, THROUGH) if self.hops.mode == THROUGH else self.hops.mode
 
     def target(self, name: str) -> str:
         """The address at which a part is reached; a shaper may stand between."""
@@ -141,7 +150,8 @@ class Chain:
         home.mkdir()
         words = ["edged.bench.relay_daemon", str(self.directory / f"{name}.tally"), "run", *paths,
                  "--store", str(home / "store"), "--door", str(home / "door"), "--device", name,
-                 "--json", "--workers", "1", "--trace", str(home / "trace.jsonl")]  # fmt: skip
+                 "--json", "--workers", "1", "--trace", str(home / "trace.jsonl"),
+                 "--snapshot-bytes", str(self.hops.snapshot_bytes)]  # fmt: skip
         if policy := self.hops.policies.get(name):
             words += ["--policy", policy]
         self.parts[name] = ChildProcess(name, words, self.directory / "logs")
