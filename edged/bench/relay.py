@@ -1,12 +1,16 @@
 """`edged bench relay`: packets through three daemons on loopback, source → relay → sink.
 
 A row is a durability, a size of packets and of the links' buffers.  The load sends as fast as
-acknowledgements allow, with at most 1 MiB of packets unacknowledged, so that latency, from the
-making of a packet to the sink's having it, has the queues of a full chain in it.  Rates are counted
-at the sink.  CPU seconds are those of all processes, the load's included; context switches and page
-faults are those of the relay daemon.  `in_order_once`: the sink has as many packets as were sent,
-the sum of their numbers is right, and each number is above the one before.
+acknowledgements allow, with 2 MiB of packets unacknowledged, and each link has 4 MiB in flight, so
+that latency, from the making of a packet to the sink's having it, has the queues of a full chain in
+it.  Rates are counted at the sink.  With `through` the relay keeps no log, the source is `volatile`
+and the sink has the log (`results`).  CPU seconds are those of all processes, the load's included;
+context switches and page faults are those of the relay daemon.  `in_order_once`: the sink has as
+many packets as were sent, the sum of their numbers is right, and each number is above the one
+before.
 
+`fresh` is the best row again, with memory of columns allocated anew for each beat.  `shaped` has a
+second link of 1 Gbit/s.
 `latency` has open loops: half of the highest rate with buffers of 16 KiB, and 100 packets/s.
 `switches` compares the relay where a race takes all packets that are there with one for each
 packet; both get packets one by one and send them on in buffers of 1 MiB.
@@ -26,6 +30,7 @@ import click
 from edged.bench.relay_chain import Chain, ChainSample, Hops, bench_directory, chain
 from edged.bench.relay_load import PacketLoad
 from edged.bench.relay_raw import disk_bytes_per_s, measure_raw
+from edged.bench.relay_shaped import ShapedChain
 from edged.bench.relay_tally import percentile_ms
 from edged.bench.rig import machine
 from edged.errors import EdgedError
@@ -34,11 +39,16 @@ from edged.job.durability import DURABILITIES, EXACTLY_ONCE, RESULTS, THROUGH, V
 Say = Callable[[str], None]
 Row = dict[str, Any]
 MODES = (VOLATILE, THROUGH, RESULTS, EXACTLY_ONCE)
-IN_FLIGHT_BYTES = 1 << 20
+IN_FLIGHT_BYTES, LINK_BYTES = 2 << 20, 4 << 20
+"""Unacknowledged at most: packets of the load, and messages of each link."""
 MESSAGE_BYTES = 64 << 10
 KIB, MIB = 1 << 10, 1 << 20
 BUFFERS = (0, KIB, 4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, MIB)
 SIZES = (50, 100, 200, 400, 1000, 10_000)
+SHAPED_SIZES = (200,)
+TICK_S = 0.002
+SHORT_LATENCY = "4ms"
+"""The jobs' promise at half load."""
 DRAIN_S = 180.0
 
 
@@ -54,6 +64,8 @@ class RelayScope:
     switches: bool = True
     single: bool = True
     """Whether clients that send packet by packet are measured."""
+    arms: bool = True
+    """Whether fresh memory and a shaped link are measured."""
 
 
 def _rows(sizes: tuple[int, ...], buffers: tuple[int, ...], modes: tuple[str, ...]) -> Any:
@@ -61,15 +73,22 @@ def _rows(sizes: tuple[int, ...], buffers: tuple[int, ...], modes: tuple[str, ..
 
 
 DEFAULT_ROWS = (
-    *_rows((50,), (16 * KIB, MIB), MODES),
+    *_rows((50,), (MIB,), MODES),
+    *_rows((50,), (16 * KIB,), (VOLATILE, RESULTS)),
     *_rows((50,), (0, KIB), (RESULTS,)),
     *_rows((200, 10_000), (MIB,), MODES),
 )
 SCOPES = {
     "default": RelayScope(DEFAULT_ROWS),
     "full": RelayScope(_rows(SIZES, BUFFERS, MODES), 20.0, 4.0),
-    "quick": RelayScope(((50, 64 * KIB, RESULTS),), 1.0, 0.5, False, False, False),
+    "quick": RelayScope(((50, 64 * KIB, RESULTS),), 1.0, 0.5, False, False, False, False),
 }
+
+
+def bulk(mode: str, packet_bytes: int, buffer: int, **changes: Any) -> Hops:
+    """The chain of a row: full messages and those of a beat's last rows leave with their beat."""
+    high = max(LINK_BYTES, 2 * buffer)
+    return Hops(mode, packet_bytes, buffer, linger="0s", high=high, low_part=2, **changes)
 
 
 def load_of(made: Chain, seconds: float, **options: Any) -> PacketLoad:
@@ -81,9 +100,11 @@ def load_of(made: Chain, seconds: float, **options: Any) -> PacketLoad:
                       str(made.directory / "progress"), **options)  # fmt: skip
 
 
-def measure(hops: Hops, seconds: float, warm_s: float, **options: Any) -> Row:
+def measure(
+    hops: Hops, seconds: float, warm_s: float, make: type[Chain] = Chain, **options: Any
+) -> Row:
     """A row.  `options` are those of the load.  Raises EdgedError where packets stay away."""
-    with chain(hops, Chain) as made:
+    with chain(hops, make) as made:
         generator = made.load(load_of(made, seconds + warm_s + 1.0, **options))
         time.sleep(warm_s)
         first = made.sample()
@@ -126,11 +147,24 @@ def measure_latency(mode: str, rate: float, scope: RelayScope) -> list[Row]:
     """Open loops: half of `rate` with buffers of 16 KiB, and 100 packets/s."""
     found = []
     for load, packets_per_s in (("half", rate / 2), ("100 packets/s", 100.0)):
-        batch = max(1, min(1024, int(packets_per_s * 0.002)))
+        batch = max(1, min(1024, int(packets_per_s * TICK_S)))
         hops = Hops(mode, 50, 16 * KIB)
+        if load == "half":
+            hops = bulk(mode, 50, 16 * KIB, latency=SHORT_LATENCY)
         row = measure(hops, scope.seconds, scope.warm_s, rate=packets_per_s, batch=batch)
         found.append({"load": load, **row})
     return found
+
+
+def measure_arms(mode: str, scope: RelayScope) -> Row:
+    """Fresh memory for each beat, and a second link of 1 Gbit/s."""
+    fresh = measure(bulk(mode, 50, MIB, fresh=True), scope.seconds, scope.warm_s)
+    shaped = []
+    for size in SHAPED_SIZES:
+        row = measure(bulk(mode, size, MIB), scope.seconds, scope.warm_s, ShapedChain)
+        share = row["wire_bytes_per_s"] * 8 / (ShapedChain.mbit_per_s * 1e6)
+        shaped.append({"shaper": ShapedChain.shaped_by, "share_of_link": round(share, 4), **row})
+    return {"fresh": fresh, "shaped": shaped}
 
 
 def measure_switches(scope: RelayScope) -> Row:
@@ -158,17 +192,21 @@ def run(scope: RelayScope, say: Say, modes: tuple[str, ...], on_row: Callable[[R
     for size, buffer, mode in scope.rows:
         if mode in modes and mode in DURABILITIES:
             say(f"{mode}, packets of {size} B, buffers of {buffer:,} B")
-            rows.append(measure(Hops(mode, size, buffer), scope.seconds, scope.warm_s))
+            rows.append(measure(bulk(mode, size, buffer), scope.seconds, scope.warm_s))
             on_row(result)
-    best = max(rows, key=lambda r: r["packets_per_s"], default=None)
+    small = [r for r in rows if r["packet_bytes"] == min(SIZES)]
+    best = max(small, key=lambda r: r["packets_per_s"], default=None)
     if scope.single and best:
         say("clients that send packet by packet")
-        hops = Hops(best["mode"], 50, best["buffer_bytes"])
+        hops = bulk(best["mode"], 50, MIB)
         rows.append(measure(hops, scope.seconds, scope.warm_s, batch=1, window=8192))
     result["latency"] = []
     if scope.latency and best:
         say("latency")
         result["latency"] = measure_latency(best["mode"], best["packets_per_s"], scope)
+    if scope.arms and best:
+        say("fresh memory, a link of 1 Gbit/s")
+        result |= measure_arms(best["mode"], scope)
     if scope.switches:
         say("switches")
         result["switches"] = measure_switches(scope)

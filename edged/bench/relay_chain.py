@@ -41,10 +41,14 @@ class Hops:
     latency: str = "20ms"
     linger: str = "10ms"
     high: int = 1 << 20
+    """Bytes in flight of each link; it takes rows again at this divided by `low_part`."""
+    low_part: int = 4
     memory: str = "256MiB"
     compress: str = "never"
     snapshot_bytes: int = 128 << 20
     """Log between two snapshots: files of the log are in use again after two of them."""
+    fresh: bool = False
+    """Whether the daemons allocate memory of columns anew for each beat."""
     policies: dict[str, str] = field(default_factory=dict)
     """Energy policy by part, where it is not the default."""
 
@@ -83,7 +87,7 @@ def edge_sink(
     return {
         "type": "edge", "input": input, "stream": stream, "to": list(to), "buffer": buffer,
         "linger": hops.linger, "high": max(hops.high, buffer), "compress": hops.compress,
-        "low": max(hops.high, buffer) // 4,
+        "low": max(hops.high, buffer) // hops.low_part,
     }  # fmt: skip
 
 
@@ -114,8 +118,11 @@ class Chain:
             out = edge_sink(hops, STREAM, STREAM, [to], hops.buffer if own is None else own)
         return {
             "name": name,
-            "promises": {"latency": hops.latency, "memory": hops.memory,
-                         "durability": self.durability(name)},
+            "promises": {
+                "latency": hops.latency,
+                "memory": hops.memory,
+                "durability": self.durability(name),
+            },
             "streams": {STREAM: packet_stream(self.address[name], hops.packet_bytes)},
             "sinks": {"out": out},
         }
@@ -124,6 +131,10 @@ class Chain:
         """That of a part's job.  A hop without a log takes links only and has a log behind it."""
         ends = {"source": VOLATILE, "sink": RESULTS}
         return ends.get(name, THROUGH) if self.hops.mode == THROUGH else self.hops.mode
+
+    def options(self, name: str) -> list[str]:
+        """Options of a part's process beside those of a daemon."""
+        return ["--fresh"] if self.hops.fresh else []
 
     def target(self, name: str) -> str:
         """The address at which a part is reached; a shaper may stand between."""
@@ -148,7 +159,8 @@ class Chain:
             paths.append(str(path))
         home = self.directory / name
         home.mkdir()
-        words = ["edged.bench.relay_daemon", str(self.directory / f"{name}.tally"), "run", *paths,
+        words = ["edged.bench.relay_daemon", str(self.directory / f"{name}.tally"),
+                 *self.options(name), "run", *paths,
                  "--store", str(home / "store"), "--door", str(home / "door"), "--device", name,
                  "--json", "--workers", "1", "--trace", str(home / "trace.jsonl"),
                  "--snapshot-bytes", str(self.hops.snapshot_bytes)]  # fmt: skip

@@ -1,7 +1,8 @@
-"""A daemon of the relay benchmarks: `python -m edged.bench.relay_daemon TALLY run JOB …`.
+"""A daemon of the relay benchmarks: `python -m edged.bench.relay_daemon TALLY [OPTIONS] run JOB …`.
 
 It is `edged` with the sink `packet_tally` and the policy `one_packet`, and counts the time of
-Python's garbage collector in the file TALLY.
+Python's garbage collector in the file TALLY.  `--fresh`: memory of columns is allocated anew for
+each beat.  `--network NAME`: it runs in that network namespace.
 """
 
 from __future__ import annotations
@@ -14,7 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import edged.bench.relay_sink  # noqa: F401  registers it
+from edged.bench.relay_shaped import enter_network
 from edged.bench.relay_tally import Tally
+from edged.data.scratch import Scratch
+from edged.data.staging import Staging
+from edged.links.page_memory import PageMemory
 from governors.policies.base import Decision, Observation, Policy, policy
 
 
@@ -51,6 +56,12 @@ def count_collections(tally: Tally) -> None:
 def main() -> None:
     """Run the command line."""
     count_collections(Tally(Path(sys.argv.pop(1))))
+    if sys.argv[1] == "--fresh":
+        del sys.argv[1]
+        Scratch.reuse = Staging.reuse = PageMemory.reuse = False
+    if sys.argv[1] == "--network":
+        enter_network(sys.argv[2])
+        del sys.argv[1:3]
     runpy.run_module("edged", run_name="__main__")
 
 

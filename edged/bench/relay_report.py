@@ -69,6 +69,14 @@ def _lines(result: dict[str, Any]) -> list[str]:
         f"p99 {r['ms_p99']} ms"
         for r in result["latency"]
     ]
+    if one := result.get("fresh"):
+        found.append(f"memory of columns allocated for each beat: {one['packets_per_s']:,} "
+                     f"packets/s, {one['cpu_s_per_mpacket']} CPU-s / M")  # fmt: skip
+    found += [
+        f"a link of 1 Gbit/s, {r['shaper']}, packets of {r['packet_bytes']} B: "
+        f"{r['share_of_link']:.1%} of it"
+        for r in result.get("shaped", ())
+    ]
     if s := result.get("switches"):
         for arm in ("batched", "single"):
             found.append(

@@ -11,6 +11,9 @@ import numpy.typing as npt
 class Scratch:
     """Arrays that grow and are reused from beat to beat, by name."""
 
+    reuse = True
+    """Whether they are; an arm of benchmarks allocates anew."""
+
     def __init__(self) -> None:
         self._arrays: dict[tuple[str, Any], npt.NDArray[Any]] = {}
         self.nbytes = 0
@@ -19,7 +22,7 @@ class Scratch:
     def get(self, name: str, size: int, dtype: Any) -> npt.NDArray[Any]:
         """An uninitialised array of at least `size` (cut to it), kept for the next beat."""
         array = self._arrays.get((name, dtype))
-        if array is None or array.size < size:
+        if array is None or array.size < size or not self.reuse:
             self.nbytes -= 0 if array is None else array.nbytes
             array = np.empty(max(1024, size + size // 2), dtype)
             self._arrays[name, dtype] = array

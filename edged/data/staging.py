@@ -169,6 +169,9 @@ class StagingTarget:
 class Staging:
     """A stream's staged rows; see the module's docstring for the rules."""
 
+    reuse = True
+    """Whether halves are used again; an arm of benchmarks allocates anew."""
+
     def __init__(
         self, name: str, schema: Schema, time: str, bytes_max: int, max_ahead_us: int
     ) -> None:
@@ -446,7 +449,7 @@ class Staging:
         fit.  A stream whose beats take all its rows then uses as much memory as these, which stays
         in the CPU's caches, and allocates none."""
         half, other = self._half, self._other
-        if not self._reusable or not self._tail or self._tail != self._head:
+        if not (self.reuse and self._reusable and self._tail == self._head > 0):
             return
         if self._head != self._logged or other.rows_max < 2 * self._beat_rows + rows:
             return
@@ -475,11 +478,8 @@ class Staging:
         other, need = self._other, rows * self._row_bytes + int(need_bytes.sum())
         grown = self._half_bytes / max(need, 1)
         spare = 4 / 3 if grown > 4 / 3 else 1.0
-        if (
-            self._reusable
-            and other.rows_max >= rows * spare
-            and all(other.bytes_max[c] >= need_bytes[c] * spare for c in self._variable)
-        ):
+        reusable = self.reuse and self._reusable and other.rows_max >= rows * spare
+        if reusable and all(other.bytes_max[c] >= need_bytes[c] * spare for c in self._variable):
             return other
         rows_max = max(rows, int(rows * min(2.0, grown)))
         sizes = [max(int(n), int(n * min(2.0, grown))) for n in need_bytes]

@@ -20,6 +20,9 @@ Bytes = npt.NDArray[np.uint8]
 class PageMemory:
     """Blocks for this beat's pages, and for those of the beat before."""
 
+    reuse = True
+    """Whether blocks are used again; an arm of benchmarks allocates anew."""
+
     def __init__(self) -> None:
         self._blocks: list[Bytes] = []
         self._before: list[Bytes] = []
@@ -27,7 +30,7 @@ class PageMemory:
 
     def turn(self) -> None:
         """Begin a beat."""
-        kept, size = self._before, 0
+        kept, size = self._before if self.reuse else [], 0
         for i, block in enumerate(kept):
             size += block.size
             if i and size > KEPT_BYTES_MAX:
