@@ -9,7 +9,7 @@ context switches and page faults are those of the relay daemon.  `in_order_once`
 many packets as were sent, the sum of their numbers is right, and each number is above the one
 before.
 
-`fresh` is the best row again, with memory of columns allocated anew for each beat.  `shaped` has a
+`fresh` is the best row again, with memory of columns allocated for each beat.  `shaped` has a
 second link of 1 Gbit/s.
 `latency` has open loops: half of the highest rate with buffers of 16 KiB, and 100 packets/s.
 `switches` compares the relay where a race takes all packets that are there with one for each

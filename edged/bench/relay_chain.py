@@ -48,7 +48,7 @@ class Hops:
     snapshot_bytes: int = 128 << 20
     """Log between two snapshots: files of the log are in use again after two of them."""
     fresh: bool = False
-    """Whether the daemons allocate memory of columns anew for each beat."""
+    """Whether the daemons allocate memory of columns for each beat."""
     policies: dict[str, str] = field(default_factory=dict)
     """Energy policy by part, where it is not the default."""
 

@@ -1,7 +1,7 @@
 """A daemon of the relay benchmarks: `python -m edged.bench.relay_daemon TALLY [OPTIONS] run JOB …`.
 
 It is `edged` with the sink `packet_tally` and the policy `one_packet`, and counts the time of
-Python's garbage collector in the file TALLY.  `--fresh`: memory of columns is allocated anew for
+Python's garbage collector in the file TALLY.  `--fresh`: memory of columns is allocated for
 each beat.  `--network NAME`: it runs in that network namespace.
 """
 

@@ -12,7 +12,7 @@ class Scratch:
     """Arrays that grow and are reused from beat to beat, by name."""
 
     reuse = True
-    """Whether they are; an arm of benchmarks allocates anew."""
+    """Whether they are; an arm of benchmarks allocates each time."""
 
     def __init__(self) -> None:
         self._arrays: dict[tuple[str, Any], npt.NDArray[Any]] = {}

@@ -170,7 +170,7 @@ class Staging:
     """A stream's staged rows; see the module's docstring for the rules."""
 
     reuse = True
-    """Whether halves are used again; an arm of benchmarks allocates anew."""
+    """Whether halves are used again; an arm of benchmarks allocates each time."""
 
     def __init__(
         self, name: str, schema: Schema, time: str, bytes_max: int, max_ahead_us: int

@@ -21,7 +21,7 @@ class PageMemory:
     """Blocks for this beat's pages, and for those of the beat before."""
 
     reuse = True
-    """Whether blocks are used again; an arm of benchmarks allocates anew."""
+    """Whether blocks are used again; an arm of benchmarks allocates each time."""
 
     def __init__(self) -> None:
         self._blocks: list[Bytes] = []
