@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from edged.operators.base import OperatorPlan
     from edged.operators.user.trial import TrialResult
 
+COLUMNS_SHOWN = 8
+"""Columns of a table on the terminal."""
+
 
 @click.group(name="operator")
 def command() -> None:
@@ -107,11 +110,13 @@ def _show(plan: OperatorPlan, result: TrialResult, batches: Sequence[pa.RecordBa
     console = Console(file=sys.stdout, highlight=False)
 
     def table(title: str, rows: Sequence[Mapping[str, Any]]) -> None:
-        made = Table(title=title, title_justify="left", box=None)
-        for name in rows[0]:
+        names = list(rows[0])[:COLUMNS_SHOWN]
+        cut = f", {len(names)} of {len(rows[0])} columns" if len(names) < len(rows[0]) else ""
+        made = Table(title=title + cut, title_justify="left", box=None)
+        for name in names:
             made.add_column(name)
         for row in rows:
-            made.add_row(*map(str, row.values()))
+            made.add_row(*(str(row[name]) for name in names))
         console.print(made)
 
     for line in plan.describe():
