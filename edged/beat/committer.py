@@ -333,9 +333,14 @@ class Committer:
             self._uplink.lost(lost)
 
     def set_links(self, targets: Sequence[dict[str, Any]]) -> None:
-        """Serve these links.  Commit thread only."""
-        if self._uplink is not None and self._uplink.set_links(targets):
+        """Serve these links, and give up the pages without a log of all others.  Commit thread
+        only."""
+        given_up = self.loose.give_up({target["name"] for target in targets})
+        if self._uplink is None:
+            return
+        if self._uplink.set_links(targets):
             self._uplink.offer([*self._store.pending(), *self.loose.pending()])
+        self._uplink.give_up(given_up)
 
     def set_drops(self, streams: Mapping[str, str]) -> None:
         """Set `drops`.  Commit thread only."""

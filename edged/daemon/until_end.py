@@ -18,6 +18,7 @@ from edged.beat.runtime import JobRuntime
 from edged.daemon.parts import Parts
 from edged.errors import ConfigError, EdgedError
 from edged.job.plan import JobPlan
+from edged.links.page import LINK_PREFIX, is_link
 from edged.platform.timers import TimerFd
 
 REPORT_US = 10_000_000
@@ -105,13 +106,25 @@ class UntilEnd:
         self._timer.arm(self._parts.clock.monotonic_us() + REPORT_US)
 
     def _report(self) -> None:
-        for line in waits_for(self._parts.heart.jobs, self._pages(), self._parts.uplink.status()):
+        jobs, uplink = self._parts.heart.jobs, self._parts.uplink
+        sinks = [sink for job in jobs for sink in job.sinks.values()]
+        names = [name for sink in sinks for name in sink.links_shown() if is_link(name)]
+        links = [state for name in names for state in uplink.links(name)]
+        shipped = [name for job in jobs for name in job.shipped() if not is_link(name)]
+        pages = self._parts.job_host.pages_pending(shipped)
+        for line in waits_for(jobs, pages, uplink.status(), links):
             self._parts.events.log("info", f"waits for {line}")
         self._arm()
 
 
-def waits_for(jobs: Sequence[JobRuntime], pages: int, uplink: dict[str, Any] | None) -> list[str]:
-    """What a delivery still waits for; `pages` have no acknowledgement of the centre."""
+def waits_for(
+    jobs: Sequence[JobRuntime],
+    pages: int,
+    uplink: dict[str, Any] | None,
+    links: Sequence[dict[str, Any]] = (),
+) -> list[str]:
+    """What a delivery still waits for; `pages` have no acknowledgement of the centre, `links` are
+    the states of all links' instances."""
     found = [
         f"{rows} rows of job {job.plan.name}"
         for job in jobs
@@ -120,4 +133,11 @@ def waits_for(jobs: Sequence[JobRuntime], pages: int, uplink: dict[str, Any] | N
     if pages and uplink is not None:
         why = f" ({uplink['state']}: {uplink['problem']})" if uplink["problem"] else ""
         found.append(f"the centre to acknowledge {pages} pages{why}")
+    for link in links:
+        if waiting := link["in_flight_pages"]:
+            why = f": {link['problem']}" if link["problem"] else ""
+            name = link["link"].removeprefix(LINK_PREFIX)
+            found.append(
+                f"{link['to']} to acknowledge {waiting} pages of link {name} ({link['state']}{why})"
+            )
     return found

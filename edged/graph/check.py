@@ -10,12 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from edged.documents.reader import ID
 from edged.errors import JobError, JobFaults
 from edged.graph import document as graph
 from edged.graph import keys, latency
+from edged.graph.circles import circle_faults
 from edged.graph.jobs import JobInstance, jobs
 from edged.graph.placement import DaemonLoad, place
 from edged.graph.stages import Cut, Placement, cut
@@ -60,6 +62,8 @@ def check(
     wrong += badly_addressed
     wrong += _job_faults(made, found)
     wrong += latency.faults(made, placement)
+    if not wrong:
+        wrong = circle_faults(found, plan.daemons, partial(_origin, made))
     if wrong:
         return None, _once(wrong)
     notes = warnings(plan.whole)

@@ -179,11 +179,11 @@ class _GraphReader(FaultCollector):
         parts = {p.id: p for p in self.parts(document, daemons)}
         links = {link.id: link for link in self.links(document)}
         whole_document = whole(document, parts, daemons)
-        wrong = job_faults(whole_document)
+        wrong = job_faults(whole_document, circles=True)
         self.faults += wrong
         if wrong or self.faults:
             return None
-        plan = parse_job(whole_document)
+        plan = parse_job(whole_document, circles=True)
         self.links_fit(plan, links)
         self.every_part_is_placed(parts)
         return GraphPlan(name or "", document, end_us or 0, daemons, parts, links, plan)

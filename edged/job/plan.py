@@ -34,6 +34,7 @@ from edged.documents import reader as doc
 from edged.documents.faults import FaultCollector
 from edged.errors import JobError
 from edged.job import governor, schedule, tables
+from edged.job.circles import circle_faults
 from edged.job.durability import DURABILITIES, EXACTLY_ONCE, faults_without_log
 from edged.job.graph_tag import graph_tag
 from edged.job.open_pages import check_open_pages
@@ -119,9 +120,12 @@ def input_documents(document: Mapping[str, Any]) -> dict[str, Any]:
     return {**document.get("streams", {}), **document.get("tables", {})}
 
 
-def parse_job(document: Mapping[str, Any]) -> JobPlan:
-    """The checked plan of a job.  Raises JobError for the first fault."""
-    plan, wrong = _read(document)
+def parse_job(document: Mapping[str, Any], *, circles: bool = False) -> JobPlan:
+    """The checked plan of a job.  Raises JobError for the first fault.
+
+    With `circles` links may lead to the document's own streams: it is a graph's, not one job's.
+    """
+    plan, wrong = _read(document, circles)
     if plan is None:
         raise wrong[0]
     return plan
@@ -132,9 +136,9 @@ def load_job(path: str | Path) -> JobPlan:
     return parse_job(doc.load_document(path))
 
 
-def faults(document: Mapping[str, Any]) -> list[JobError]:
-    """All independent faults of a job document."""
-    return _read(document)[1]
+def faults(document: Mapping[str, Any], *, circles: bool = False) -> list[JobError]:
+    """All independent faults of a job document; `circles` as of `parse_job`."""
+    return _read(document, circles)[1]
 
 
 def load_kinds() -> None:
@@ -143,9 +147,9 @@ def load_kinds() -> None:
         registry.load()
 
 
-def _read(document: Mapping[str, Any]) -> tuple[JobPlan | None, list[JobError]]:
+def _read(document: Mapping[str, Any], circles: bool) -> tuple[JobPlan | None, list[JobError]]:
     load_kinds()
-    reader = _JobReader()
+    reader = _JobReader(circles)
     plan = reader.attempt(lambda: reader.job(document))
     return (None if reader.faults else plan), reader.faults
 
@@ -153,9 +157,9 @@ def _read(document: Mapping[str, Any]) -> tuple[JobPlan | None, list[JobError]]:
 class _JobReader(FaultCollector):
     """Reads one document."""
 
-    def __init__(self) -> None:
+    def __init__(self, circles: bool) -> None:
         super().__init__()
-        self.name = ""
+        self.circles, self.name = circles, ""
         self.links: dict[str, Link | None] = {}
         """None: the name exists, but its part is faulty."""
         self.operators: Collection[str] = ()
@@ -191,6 +195,7 @@ class _JobReader(FaultCollector):
         if promises is not None:
             sources = {name: stream.source for name, stream in streams.items()}
             self.faults += faults_without_log(promises.durability, sources, operators, sinks)
+            self.faults += () if self.circles else circle_faults(sources, sinks)
             self.faults += schedule.faults(promises.durability, self.schedules)
             self.attempt(lambda: check_open_pages(promises.memory_bytes, sinks))
         inputs = {i: _inputs(parts["operators"][i]) for i in operators}

@@ -10,7 +10,7 @@ from __future__ import annotations
 import mmap
 import os
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from edged.pages.sealed import SealedPage
 from edged.store.page_index import PageRef, Route
@@ -76,6 +76,19 @@ class LoosePages:
         while queue and queue[0][0].key.seq <= seq:
             queue.popleft()[1].pages -= 1
         return True
+
+    def give_up(self, served: Collection[str]) -> list[tuple[str, int, int, int]]:
+        """Forget the pages of streams that are not served: their job is gone, or another version
+        of it has other links.  Returns their streams, partitions, first and last numbers."""
+        found = []
+        for stream, partition in [route for route in self._pages if route[0] not in served]:
+            queue = self._pages.pop((stream, partition))
+            if queue:
+                found.append((stream, partition, queue[0][0].key.seq, queue[-1][0].key.seq))
+            for _, segment in queue:
+                segment.pages -= 1
+            self._last.pop((stream, partition))
+        return found
 
     def pending(self) -> list[PageRef]:
         """All pages that are not acknowledged."""

@@ -211,9 +211,10 @@ class Uplink:
         """Forget pages that the store has lost for good, (stream, partition, first, last): the
         centre is told of each range before a page that follows it."""
         known = self._config.setdefault("lost", [])
-        for lost in map(list, ranges):
-            known.append(lost)
-            self._command("lost", [lost], ("lost", *lost))
+        for lost in ranges:
+            if not is_link(lost[0]):
+                known.append(list(lost))
+            self._command("lost", [list(lost)], ("lost", *lost))
         del known[:-LOST_KEPT]
 
     def report(self, values: Sequence[Any], bytes_max: int, first: bool) -> None:

@@ -25,10 +25,12 @@ class LinkSenders:
         self._send = send
         self._lock = threading.Lock()
         self._senders: dict[tuple[str, int], LinkSender] = {}
+        self._served: set[tuple[str, int]] = set()
 
     def follow(self, targets: Sequence[dict[str, Any]]) -> None:
         """Adopt these links; instances that no link has keep their pages."""
         found = {(t["name"], k): _part(t, k) for t in targets for k in range(len(t["greetings"]))}
+        self._served = set(found)
         for key, part in found.items():
             self._sender(key, part).follow(part)
         for key, sender in self._senders.items():
@@ -40,8 +42,14 @@ class LinkSenders:
         self._sender((place.stream, place.partition), None).offer(place)
 
     def lost(self, name: str, instance: int, first: int, last: int) -> None:
-        """Forget pages whose bytes are lost."""
-        self._sender((name, instance), None).lost(first, last)
+        """Forget pages whose bytes are lost; a sender that no link has ends with its last one."""
+        key = (name, instance)
+        sender = self._sender(key, None)
+        sender.lost(first, last)
+        if key not in self._served and not sender.status()["in_flight_pages"]:
+            sender.close()
+            del self._senders[key]
+            self._change(sender)
 
     def retry(self) -> None:
         """End all pauses."""

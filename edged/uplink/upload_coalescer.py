@@ -115,6 +115,13 @@ class UploadCoalescer:
             if is_link(gap.stream):
                 self._in_flight.acked(gap.stream, gap.partition or 0, gap.last)
 
+    def give_up(self, ranges: Iterable[tuple[str, int, int, int]]) -> None:
+        """Forget pages of links that are no longer served: stream, partition, first, last."""
+        ranges = list(ranges)
+        self._uplink.lost(ranges)
+        for stream, partition, _, last in ranges:
+            self._in_flight.acked(stream, partition, last)
+
     def release(self) -> None:
         """Offer all waiting pages."""
         refs = list(self._pages.values())

@@ -44,6 +44,25 @@ def changed(document, path, value):
     return document
 
 
+def test_streams_and_links_of_the_document_that_lead_in_a_circle_are_refused_with_the_path():
+    document = farm()
+    document["streams"]["old"] = {
+        "source": {"type": "tcp", "listen": "0.0.0.0:7400"}, "time": "time", "place": "gate",
+        "columns": {"turbine": "string", "time": "timestamp", "kw": "float64", "n": "int64"},
+    }  # fmt: skip
+    document["operators"]["aged"] = {
+        "type": "filter", "input": "old", "where": "kw > 0", "place": "site-a",
+    }  # fmt: skip
+    back = {"type": "edge", "input": "mean", "stream": "old", "to": ["127.0.0.1:7400"]}
+    document["sinks"] |= {"back": back, "rows": {"type": "pages", "input": "aged"}}
+    assert paths_of(document) == []
+    [fault] = check(changed(document, "sinks.back.input", "aged"))[1]
+    assert fault.path == "sinks.back.to[0]"
+    assert fault.problem == "is in a circle: farm-old-0 → farm-aged-0 → farm-old-0"
+    [fault] = check(changed(document, "sinks.back", {**back, "input": "old", "place": "gate"}))[1]
+    assert fault.path == "sinks.back.to[0]"
+
+
 def test_neighbours_on_one_daemon_share_a_job_and_links_cut():
     made = cut_of(farm())
     assert {s.name: (s.parts, s.on) for s in made.stages.values()} == {

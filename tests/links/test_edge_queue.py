@@ -6,6 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from edged.daemon.until_end import waits_for
+from edged.pages.sealed import PageKey, SealedPage
+from edged.store.loose_pages import LoosePages
 from edged.uplink.link_queue import LinkQueue, LinkRefused
 from edged.uplink.send_queue import PageLocation
 from tests.whole import examples
@@ -47,6 +50,30 @@ def test_pages_wait_in_order_until_they_are_acknowledged(steps):
         assert queue.bytes == 100 * len(held) == 100 * len(queue)
         assert queue.in_flight() == (len(held) > len(unsent))
         assert queue.newest == newest
+
+
+def test_the_end_says_which_receiver_it_waits_for():
+    state = {
+        "link": "link:hop/out", "to": "10.0.0.2:9100", "in_flight_pages": 3,
+        "state": "backing_off", "problem": "connection refused",
+    }  # fmt: skip
+    done = {**state, "in_flight_pages": 0}
+    assert waits_for([], 0, None, [state, done]) == [
+        "10.0.0.2:9100 to acknowledge 3 pages of link hop/out (backing_off: connection refused)"
+    ]
+
+
+def test_pages_without_a_log_are_given_up_with_their_link():
+    loose = LoosePages()
+    for stream, seq in (("link:a/out", 1), ("link:a/out", 4), ("link:b/out", 2)):
+        loose.add([SealedPage(PageKey(stream, 0, seq), bytes(1 << 20))])
+    assert loose.give_up({"link:b/out"}) == [("link:a/out", 0, 1, 4)]
+    assert [ref.key.stream for ref in loose.pending()] == ["link:b/out"]
+    assert not loose.acked("link:a/out", 0, 4)
+    assert loose.acked("link:b/out", 0, 2)
+    loose.add([SealedPage(PageKey("link:c/out", 0, 1), bytes(4 << 20))])
+    assert loose.bytes() == 4 << 20, "its memory is used again"
+    loose.close()
 
 
 def test_a_receiver_with_messages_that_were_never_made_is_refused():

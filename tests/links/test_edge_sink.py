@@ -13,11 +13,13 @@ from edged.data.columns import empty_batch
 from edged.data.flow import WATERMARK_MAX_US, BeatContext, Flow, Link
 from edged.data.schema import INT32, STRING, Field, Schema
 from edged.errors import JobError
+from edged.job.plan import faults
 from edged.links.in_flight import InFlight
 from edged.pages.sealed import PageKey, SealedPage
 from edged.sinks.base import Flush, SinkContext
 from edged.sinks.edge import EdgePlan
 from tests.beat.support import plain
+from tests.links.chain import hop_job
 from tests.links.support import decoded, header, plan
 from tests.pages import shapes
 from tests.whole import examples
@@ -202,6 +204,24 @@ def test_a_bad_link_is_refused_with_the_path_to_the_fault(document, path):
     with pytest.raises(JobError) as fault:
         plan(SCHEMA, **document)
     assert fault.value.path == f"sinks.out.{path}"
+
+
+@pytest.mark.parametrize(
+    ("listen", "to", "refused"),
+    [
+        ("127.0.0.1:9100", "127.0.0.1:9100", True),
+        ("0.0.0.0:9100", "localhost:9100", True),
+        ("[::1]:9100", "127.0.0.1:9100", True),
+        ("10.0.0.2:9100", "10.0.0.2:9100", True),
+        ("127.0.0.1:9100", "127.0.0.1:9101", False),
+        ("127.0.0.1:9100", "10.0.0.3:9100", False),
+        ("127.0.0.1:0", "127.0.0.1:9100", False),
+    ],
+)
+def test_a_link_that_leads_to_a_stream_of_its_own_job_is_refused(listen, to, refused):
+    job = hop_job(["10.9.9.9:1", to])
+    job["streams"]["r"]["source"]["listen"] = listen
+    assert [fault.path for fault in faults(job)] == ["sinks.out.to[1]"] * refused
 
 
 def test_names_must_fit_the_store():
