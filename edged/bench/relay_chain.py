@@ -10,7 +10,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -49,8 +49,8 @@ class Hops:
     """Log between two snapshots: files of the log are in use again after two of them."""
     fresh: bool = False
     """Whether the daemons allocate memory of columns for each beat."""
-    policies: dict[str, str] = field(default_factory=dict)
-    """Energy policy by part, where it is not the default."""
+    single: bool = False
+    """Whether each message is a beat of its own at the relay."""
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,8 @@ class Chain:
 
     def options(self, name: str) -> list[str]:
         """Options of a part's process beside those of a daemon."""
-        return ["--fresh"] if self.hops.fresh else []
+        found = ["--fresh"] if self.hops.fresh else []
+        return found + (["--single"] if self.hops.single and name == "relay" else [])
 
     def target(self, name: str) -> str:
         """The address at which a part is reached; a shaper may stand between."""
@@ -164,8 +165,6 @@ class Chain:
                  "--store", str(home / "store"), "--door", str(home / "door"), "--device", name,
                  "--json", "--workers", "1", "--trace", str(home / "trace.jsonl"),
                  "--snapshot-bytes", str(self.hops.snapshot_bytes)]  # fmt: skip
-        if policy := self.hops.policies.get(name):
-            words += ["--policy", policy]
         self.parts[name] = ChildProcess(name, words, self.directory / "logs")
 
     def load(self, load: PacketLoad, name: str = "load") -> ChildProcess:

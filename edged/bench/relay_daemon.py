@@ -1,8 +1,8 @@
 """A daemon of the relay benchmarks: `python -m edged.bench.relay_daemon TALLY [OPTIONS] run JOB …`.
 
-It is `edged` with the sink `packet_tally` and the policy `one_packet`, and counts the time of
-Python's garbage collector in the file TALLY.  `--fresh`: memory of columns is allocated for
-each beat.  `--network NAME`: it runs in that network namespace.
+It is `edged` with the sink `packet_tally`, and counts the time of Python's garbage collector in the
+file TALLY.  `--single`: each message is a beat of its own.  `--fresh`: memory of columns is
+allocated for each beat.  `--network NAME`: it runs in that network namespace.
 """
 
 from __future__ import annotations
@@ -15,28 +15,17 @@ from pathlib import Path
 from typing import Any
 
 import edged.bench.relay_sink  # noqa: F401  registers it
+from edged.beat.batcher import Batcher
 from edged.bench.relay_shaped import enter_network
 from edged.bench.relay_tally import Tally
 from edged.data.scratch import Scratch
 from edged.data.staging import Staging
 from edged.links.page_memory import PageMemory
-from governors.policies.base import Decision, Observation, Policy, policy
 
 
-@policy
-class OnePacket(Policy):
-    """A race for each packet, as soon as it is there: scheduling without batches."""
-
-    name = "one_packet"
-    needs_model = False
-
-    def race(self, observed: Observation) -> Decision:
-        """One packet."""
-        return Decision("one packet a race", wait_share=0.0, units_max=1)
-
-    def idle(self, observed: Observation) -> Decision:
-        """No wait."""
-        return Decision("one packet a race", wait_share=0.0, units_max=1)
+def one_row(_: Batcher) -> int:
+    """Rows of a beat where each packet has a race of its own."""
+    return 1
 
 
 def count_collections(tally: Tally) -> None:
@@ -59,6 +48,9 @@ def main() -> None:
     if sys.argv[1] == "--fresh":
         del sys.argv[1]
         Scratch.reuse = Staging.reuse = PageMemory.reuse = False
+    if sys.argv[1] == "--single":
+        del sys.argv[1]
+        Batcher.rows_max = one_row  # type: ignore[assignment,method-assign]
     if sys.argv[1] == "--network":
         enter_network(sys.argv[2])
         del sys.argv[1:3]
