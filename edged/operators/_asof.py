@@ -225,6 +225,8 @@ class AsofAfter(AsofOperator):
         self._over = 0
         """The number of the first left row that is not over its tolerance."""
         self._undecided = 0
+        self._front_us = WATERMARK_MIN_US
+        """The latest time of a left row that was taken."""
 
     def _bounds(self, left_us: int, right_us: int) -> tuple[int, int]:
         if self._nearest:
@@ -288,6 +290,9 @@ class AsofAfter(AsofOperator):
             if room > len(self._rows):
                 self._rows = np.zeros((2 * room, len(kernels.ROW)), np.int64)
             self._rows[start - base : stop - base] = live
+        due = self._rows[number - base : number - base + left.rows, kernels.ROW.due]
+        np.maximum(left[self._times[0]].values[: left.rows], self._front_us, out=due)
+        self._front_us = self._orders[0].last_us
         return number
 
     def _past(self, known_us: int) -> Ints:
@@ -354,7 +359,7 @@ class AsofAfter(AsofOperator):
         rows = int(state["right_rows"][0])
         self._right.load(rows_from_state(state, KEPT, self._right.schema, rows))
         self._left.load(left.slice(0, 0))
-        self._over, self._undecided = 0, left.rows
+        self._over, self._undecided, self._front_us = 0, left.rows, self._orders[0].last_us
         self._append(left)
         self._chain(left)
         self._rows[: len(matches), kernels.ROW.match :] = matches[:, kernels.ROW.match :]

@@ -34,7 +34,8 @@ class TimeOrder:
         self._waiting: list[Batch] = []
         """Batches in the order of arrival, each sorted by time."""
         self._joined, self._out = Scratch(), Scratch()
-        self._last_us = WATERMARK_MIN_US
+        self.last_us = WATERMARK_MIN_US
+        """The latest time of a row that came out."""
         self.late = 0
         """Rows that came out behind one of a later time."""
 
@@ -46,8 +47,8 @@ class TimeOrder:
         ready = self._ready(batch, bound_us)
         if ready.rows:
             times = self._times(ready)
-            self.late += int(np.searchsorted(times, self._last_us))
-            self._last_us = max(self._last_us, int(times[-1]))
+            self.late += int(np.searchsorted(times, self.last_us))
+            self.last_us = max(self.last_us, int(times[-1]))
         return ready
 
     def _ready(self, batch: Batch, bound_us: int) -> Batch:
@@ -98,18 +99,18 @@ class TimeOrder:
     def join(self, other: TimeOrder, rows: Batch | None = None) -> None:
         """Take over what another has counted, and its rows, or those given."""
         self._waiting += other._waiting if rows is None else [rows]
-        self._last_us = max(self._last_us, other._last_us)
+        self.last_us = max(self.last_us, other.last_us)
         self.late += other.late
 
     def save(self, name: str) -> State:
         """The rows that wait, by time, and what was counted."""
         batch = self.sorted_rows()
-        counted = np.array([batch.rows, self._last_us, self.late], np.int64)
+        counted = np.array([batch.rows, self.last_us, self.late], np.int64)
         return {f"{name}.waiting": counted, **rows_to_state(batch, name)}
 
     def load(self, state: State, name: str) -> None:
         """Restore what `save` gave."""
-        rows, self._last_us, self.late = (int(n) for n in state[f"{name}.waiting"])
+        rows, self.last_us, self.late = (int(n) for n in state[f"{name}.waiting"])
         batch = rows_from_state(state, name, self._schema, rows)
         self._waiting = [batch] if rows else []
 

@@ -33,6 +33,7 @@ class AsofRow(NamedTuple):
     match: I64 = field("number of the right row found so far, plus one; 0: none")
     gap: I64 = field("distance to that row (us); GAP_NONE: none")
     done: I64 = field("1: no nearer row can come")
+    due: I64 = field("latest time of a left row taken before it, and its own (us)")
 
 
 KEY, ROW = words(AsofKey), words(AsofRow)

@@ -67,10 +67,10 @@ def some_rows(rng, now, count):
     ]
 
 
-def live_run(path, rng, snapshots=(), beats=BEATS, segment_bytes=1 << 16):
+def live_run(path, rng, snapshots=(), beats=BEATS, segment_bytes=1 << 16, job=JOB):
     """A run with everything in it; a copy of the store, and the state, after each beat."""
     states = {}
-    with Live(JOB, path / "store", segment_bytes=segment_bytes) as live:
+    with Live(job, path / "store", segment_bytes=segment_bytes) as live:
         for n in range(1, beats + 1):
             live.clock.advance(rng.choice([1, SECOND, 6 * SECOND]))
             for _ in range(rng.randint(0, 4)):
