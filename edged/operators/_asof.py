@@ -290,8 +290,10 @@ class AsofAfter(AsofOperator):
             if room > len(self._rows):
                 self._rows = np.zeros((2 * room, len(kernels.ROW)), np.int64)
             self._rows[start - base : stop - base] = live
-        due = self._rows[number - base : number - base + left.rows, kernels.ROW.due]
-        np.maximum(left[self._times[0]].values[: left.rows], self._front_us, out=due)
+        rows = self._rows[number - base : number - base + left.rows]
+        times = left[self._times[0]].values[: left.rows]
+        np.maximum(times, self._front_us, out=rows[:, kernels.ROW.due])
+        rows[:, kernels.ROW.born] = self._slots.rows_seen + np.arange(left.rows)
         self._front_us = self._orders[0].last_us
         return number
 
@@ -301,10 +303,9 @@ class AsofAfter(AsofOperator):
         over = max(self._over, self._left.start)
         self._over = rows.rows + base
         if known_us < WATERMARK_MAX_US:
-            times = rows[self._times[0]].values[over - base : rows.rows]
-            self._over = over + int(
-                np.searchsorted(times, less(known_us, self._tolerance), "right")
-            )
+            due = self._rows[over - base : rows.rows, kernels.ROW.due]
+            bound_us = less(known_us, self._tolerance)
+            self._over = over + int(np.searchsorted(due, bound_us, "right"))
         done = self._rows[over - base : self._over - base, kernels.ROW.done]
         found = np.flatnonzero(done == 0) + over
         done[:] = 1
@@ -361,13 +362,15 @@ class AsofAfter(AsofOperator):
         self._left.load(left.slice(0, 0))
         self._over, self._undecided, self._front_us = 0, left.rows, self._orders[0].last_us
         self._append(left)
-        self._chain(left)
+        self._chain(left, matches[:, kernels.ROW.born])
         self._rows[: len(matches), kernels.ROW.match :] = matches[:, kernels.ROW.match :]
 
-    def _chain(self, left: Batch) -> None:
-        """Chain left rows that wait to those of their keys that are still known."""
+    def _chain(self, left: Batch, born: Ints) -> None:
+        """Chain left rows that wait, by their numbers, to those of their keys that are still
+        known."""
         beat = BeatContext(0, 0, Workers(1))
         self._slots.find(beat, left, WAITING, makes=False, counts=False)
+        self._slots.forget_before(WAITING, born)
         hashes, slots = self._slots.found(WAITING)
         times = left[self._times[0]].values
         nothing = hashes[:0], slots[:0], times[:0]

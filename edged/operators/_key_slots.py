@@ -186,6 +186,22 @@ class KeySlots:
         """Hashes and slots of the last `find` of an input."""
         return self._found[side]
 
+    @property
+    def rows_seen(self) -> int:
+        """Rows of all inputs that were counted: the number of the next one."""
+        return self._rows
+
+    def forget_before(self, side: int, numbers: Ints) -> None:
+        """Take slots from rows of the last `find` of an input that are older, by their number among
+        all rows, than the state of their key."""
+        hashes, slots = self._found[side]
+        count = np.uint64(len(self.lanes))
+        lanes = ((hashes >> np.uint64(58)) * count) >> np.uint64(6)
+        for number, lane in enumerate(self.lanes):
+            mine = np.flatnonzero((lanes == number) & (slots >= 0))
+            firsts = lane.groups[slots[mine], GROUP.first]
+            slots[mine[numbers[mine] < firsts]] = -1
+
     def count(self) -> int:
         """Keys."""
         return sum(lane.count for lane in self.lanes)

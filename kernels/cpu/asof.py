@@ -33,6 +33,7 @@ class AsofRow(NamedTuple):
     match: I64 = field("number of the right row found so far, plus one; 0: none")
     gap: I64 = field("distance to that row (us); GAP_NONE: none")
     done: I64 = field("1: no nearer row can come")
+    born: I64 = field("its number among all rows, as that of a slot's first row")
     due: I64 = field("latest time of a left row taken before it, and its own (us)")
 
 
@@ -100,18 +101,24 @@ def end_waits(
             p = row[ROW.next]
     else:
         group[word + KEY.ended] = group[word + KEY.head]
-    p, stays = group[word + KEY.head], np.int64(0)
+    p, tail = group[word + KEY.head], np.int64(0)
+    group[word + KEY.head] = 0
     while p > first:
         row = waiting[p - 1 - first]
         after, gap = row[ROW.next], time - times[p - 1 - first]
-        if gap < 0:
-            row[ROW.next], stays = stays, p
+        if gap < 0:  # the right row is late: this one waits on, in its order
+            if tail == 0:
+                group[word + KEY.head] = p
+            else:
+                waiting[tail - 1 - first, ROW.next] = p
+            tail = p
         elif row[ROW.done] == 0:
             decide(row, p - 1, decided)
             if gap <= tolerance and (nearest == 0 or gap <= row[ROW.gap]):
                 row[ROW.match], row[ROW.gap] = number + 1, gap
         p = after
-    group[word + KEY.head] = stays
+    if tail != 0:
+        waiting[tail - 1 - first, ROW.next] = 0
 
 
 @kernel(
