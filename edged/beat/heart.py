@@ -473,11 +473,12 @@ class Heart:
         self._beating = False
 
     def _submit(self, raced: RacedBeat, times: BeatTimes) -> None:
-        self._tables.collect(self._committer.snapshots.adopted)
+        adopted = self._committer.snapshots.adopted
+        before = self._tables.submit(self.beat, raced.facts, adopted)
         self._store.tables_bytes = self._tables.disk_bytes()
         tickets = [(source, source.seal()) for source in self.sources]
         commit = raced.commit(self.beat, tickets, self._sync, self._registry)
-        commit.before = self._tables.loaded(self.beat, raced.facts)
+        commit.before = before
         due = self._snapshot_schedule.due(raced.logged_bytes(), self._tables.loaded_bytes)
         if commit.record is not None and due:
             commit.snapshot = self.save(reuse=True)  # no snapshot is being written

@@ -10,7 +10,7 @@
 3. Files of jobs and operators that are gone are deleted likewise, not those of shelved jobs.  Empty
    directories stay.
 
-The heart's thread only, except `sync` and what `loaded` returns.
+The heart's thread only, except `sync` and what `submit` returns.
 """
 
 from __future__ import annotations
@@ -83,9 +83,9 @@ class TableFiles:
         for operator in self._to_sync:
             operator.sync()
 
-    def loaded(self, beat: int, facts: BeatFacts) -> Callable[[], None]:
-        """Note the files that the record of `beat` names; the result, for any thread, makes them
-        durable."""
+    def submit(self, beat: int, facts: BeatFacts, adopted: int) -> Callable[[], None]:
+        """Note the files that the record of `beat` names, and then `collect`: the beat itself may
+        have merged them.  The result, for any thread, makes the files durable."""
         named: dict[_Part, State] = {}
         files: dict[str, list[str]] = {}
         for job, mine in facts.jobs.items():
@@ -98,6 +98,7 @@ class TableFiles:
                     self.loaded_bytes += sum(run["bytes"] for run in runs)
         if any(files.values()):
             self._loaded[beat] = named
+        self.collect(adopted)
         return partial(_sync, self._disk, files)
 
     def collect(self, adopted: int) -> None:

@@ -132,6 +132,17 @@ def populate_devices(live, n, size=60):
     return live.beat()
 
 
+def test_files_that_the_beat_of_their_load_has_merged_are_there_for_its_record(tmp_path):
+    """A snapshot is adopted meanwhile: its turn to delete files comes after the record's."""
+    with Tables(WAITING, tmp_path / "store") as live:
+        for n in range(1, RUNS_MAX + 10):
+            populate_devices(live, n, 3)
+            live.snapshot(late=True)
+        assert live.job.operators["located"].counters()["table_merges"] > 0
+        live.reopen()
+        assert live.job.streams["devices"].rows == 3 * (RUNS_MAX + 9)
+
+
 def test_files_that_records_name_bring_a_snapshot_near_as_the_log_does(tmp_path):
     with Tables(WAITING, tmp_path / "store") as live:
         for n in range(1, 4):

@@ -67,7 +67,7 @@ class Tables(Live):
 
     def __init__(self, document, path, disk=None, **options):
         super().__init__(document, None, **options)
-        self.path, self.disk = path, disk
+        self.path, self.disk, self.adopted = path, disk, -1
         self._open()
         self.job = type(self.job)(self.plan, self.context)
         self.snapshot()
@@ -82,16 +82,19 @@ class Tables(Live):
 
     def before_commit(self, facts):
         self.files.follow([self.job])
-        self.files.loaded(self.beats, facts)()
+        self.files.submit(self.beats, facts, self.adopted)()
 
-    def snapshot(self):
-        """A snapshot, with its files durable before it, and others deleted after it."""
+    def snapshot(self, late=False):
+        """A snapshot, with its files durable before it, and others deleted after it; `late`: with
+        the next beat."""
         self.files.follow([self.job])
         facts, arrays = self.save()
         self.files.note(self.beats, {**arrays})
         self.files.sync()
         self.store.snapshot(self.beats, facts, arrays)
-        self.files.collect(self.beats)
+        self.adopted = self.beats
+        if not late:
+            self.files.collect(self.adopted)
 
     def reopen(self):
         """A process that was killed starts again."""
