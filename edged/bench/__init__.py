@@ -4,6 +4,7 @@
     cost    CPU time of the daemon by beat, row and message
     e2e     producers → daemon → collector over loopback sockets, checked against DuckDB
     energy  the ecoJoin paper's experiments on the simulated Nano; nothing is measured
+    equipment  jobs that watch machines, written in three ways, 1 to 32 in a daemon
     fleet   a collector's CPU time, latency and gaps with up to 10 000 devices
     idle    CPU time, wakeups and memory of an almost idle daemon
     join    the join family in steady state, compared with each other and with the roofline
@@ -22,6 +23,7 @@
     relay_packets, relay_load, relay_chain, relay_sink, relay_daemon, relay_tally, relay_raw,
     relay_jobs, relay_report                                       the parts of `relay`
     compress_data, equipment_data, shaper, tukey                   the parts of `compress`
+    equipment_jobs, equipment_load, equipment_check                the parts of `equipment`
     energy_service, energy_memory, energy_ecojoin, energy_gpu, energy_published, energy_arms,
     energy_report                                                  the parts of `energy`
 

@@ -26,6 +26,12 @@ ANALOG = ("pc13", "pc14", "pc15", "pc25", "pc26", "pc27", "res")
 SENSORS = {"bm05": "bm08", "bm06": "bm09", "bm07": "bm10"}
 SENSOR_PERIOD_ROWS = 150
 COUNTERS = 8
+FAULTS = {"none": 0.94, "late": 0.02, "missed": 0.02, "double": 0.02}
+"""What a valve does at an edge of its sensor, with its probability."""
+LATE = 5
+"""A late valve takes so many times its delay."""
+DRIFT = 0.5
+"""So much longer than at first are delays at the end, as a part."""
 
 
 def equipment_records(rows: int, seed: int = 1) -> pa.RecordBatch:
@@ -48,6 +54,42 @@ def equipment_records(rows: int, seed: int = 1) -> pa.RecordBatch:
     for i in range(FIELDS - len(columns) + 1):  # `time` is `ts` once more, for event time
         columns[f"flag{i:02d}"] = pa.array(_held(dice, rows, 0.002, 0, 2).astype(np.bool_))
     return pa.record_batch(columns)
+
+
+def faulty_equipment_records(rows: int, seed: int = 1) -> tuple[pa.RecordBatch, pa.Table]:
+    """So many records whose valves have faults and whose delays grow, and the truth apart: what
+    each edge of a sensor met (`pair`, `ts`, `fault`: none, late, missed or double)."""
+    records = equipment_records(rows, seed)
+    dice = np.random.default_rng([seed, FIELDS, 1])
+    truth = []
+    for pair, (sensor, valve) in enumerate(SENSORS.items()):
+        states = records[sensor].to_numpy(zero_copy_only=False)
+        edges = np.flatnonzero(states[1:] != states[:-1]) + 1
+        fault = dice.choice(len(FAULTS), edges.size, p=list(FAULTS.values()))
+        at = records.schema.get_field_index(valve)
+        moved = pa.array(_moved(dice, states, edges, fault))
+        records = records.set_column(at, valve, moved)
+        truth.append(pa.table({
+            "pair": np.full(edges.size, pair), "ts": records["ts"].to_numpy()[edges],
+            "fault": pa.DictionaryArray.from_arrays(fault, list(FAULTS)).cast(pa.string()),
+        }))  # fmt: skip
+    return records, pa.concat_tables(truth)
+
+
+def _moved(dice: np.random.Generator, states: Any, edges: Any, fault: Any) -> npt.NDArray[np.bool_]:
+    """A valve's states: it takes the sensor's after a delay, or never, or twice."""
+    rows, (_, late, missed, double) = states.size, range(len(FAULTS))
+    delay = np.clip(dice.lognormal(np.log(10), 0.35, edges.size), 2, 24) * 1e6 / STEP_NS
+    delay *= (1 + DRIFT * edges / rows) * np.where(fault == late, LATE, 1)
+    first = edges + np.ceil(delay).astype(np.int64)
+    parts = [(first[fault != missed], states[edges][fault != missed])]
+    again = fault == double
+    parts += [(first[again] + 1, ~states[edges][again]), (first[again] + 2, states[edges][again])]
+    at, level = (np.concatenate(column) for column in zip(*parts, strict=True))
+    order = np.argsort(at, kind="stable")
+    at, level = np.append(-1, at[order]), np.append(states[:1], level[order])
+    found: npt.NDArray[np.bool_] = level[np.searchsorted(at, np.arange(rows), "right") - 1]
+    return found
 
 
 def _power(dice: np.random.Generator, rows: int, low: int, high: int) -> npt.NDArray[np.int32]:

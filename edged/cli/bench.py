@@ -12,6 +12,7 @@ _NAMES = (
     "durability",
     "e2e",
     "energy",
+    "equipment",
     "fleet",
     "idle",
     "join",

@@ -29,13 +29,13 @@ def records():
 
 
 def edges_of(records):
-    """All edges in order of records, sensors before valves."""
+    """All edges in order of records, valves before sensors."""
     parts = []
     for k, (sensor, valve) in enumerate(SENSORS.items()):
         parts.append(EDGES.format(k=k, valve="false", name=sensor))
         parts.append(EDGES.format(k=k, valve="true", name=valve))
     query = " UNION ALL ".join(parts)
-    return duckdb.sql(f"SELECT * FROM ({query}) ORDER BY i, valve, pair").fetchall()
+    return duckdb.sql(f"SELECT * FROM ({query}) ORDER BY i, valve DESC, pair").fetchall()
 
 
 def pairs_of(edges):
