@@ -40,7 +40,7 @@ from edged.platform.processes import ChildProcess, free_port
 Say = Callable[[str], None]
 EXAMPLES = Path(__file__).parents[2] / "examples" / "operators"
 PROMISES = {"latency": "250ms", "memory": "64MiB", "durability": VOLATILE}
-PATIENCE_S = 300
+PATIENCE_S = 240
 
 
 @dataclass(frozen=True)

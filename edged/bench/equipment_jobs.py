@@ -26,7 +26,6 @@ SPAN_S = 60
 """Of a trend.  The challenge has a day, which is longer than the data."""
 GROWTH = 1.01
 SWITCHES = (*SENSORS, *SENSORS.values())
-_DAY = "1d"
 _Operators = dict[str, dict[str, Any]]
 
 
@@ -134,10 +133,10 @@ def _alarms() -> _Operators:
         "first_ns": "right.delay_ns",
     }  # fmt: skip
     return {
-        "firsts": {"type": "deduplicate", "input": "delays", "keys": ["pair"], "within": _DAY},
+        "firsts": {"type": "deduplicate", "input": "delays", "keys": ["pair"], "within": "1d"},
         "compared": {
             "type": "asof_join", "left": "delays", "right": "firsts", "on": ["pair"],
-            "tolerance": _DAY, "columns": columns,
+            "tolerance": "1d", "columns": columns,
         },
         "alarms": {
             "type": "filter", "input": "compared", "where": f"delay_ns > first_ns * {GROWTH}",
