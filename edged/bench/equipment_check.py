@@ -75,7 +75,12 @@ def expected(records: pa.Table) -> Rows:
 def found(directory: Path, want: Rows) -> Rows:
     """The rows that a job has written, sorted, up to the last second and span that are wanted."""
     db = duckdb.connect()
-    rows = {sink: sorted(_read(db, sink, directory / sink)) for sink in SINKS}
+    return up_to({sink: sorted(_read(db, sink, directory / sink)) for sink in SINKS}, want)
+
+
+def up_to(rows: Rows, want: Rows) -> Rows:
+    """Rows up to the last second and the last span that are wanted."""
+    rows = dict(rows)
     for sink, at in _OPEN.items():
         last = max((row[at] for row in want[sink]), default=0)
         rows[sink] = [row for row in rows[sink] if row[at] <= last]
