@@ -42,7 +42,8 @@ def test_a_link_that_compresses_by_entropy_leaves_random_bytes_alone():
     scope = compress.CompressScope(2, 0.05, ("random",), (None,))
     rows = {r["mode"]: r for r in compress.measure("random", scope, lambda _: None)}
     assert set(rows) == {"never", "auto", "always"}
-    assert rows["auto"]["wire_ratio"] == rows["never"]["wire_ratio"]
+    # as many bytes, but for the heads of messages, whose number differs from run to run
+    assert rows["auto"]["wire_ratio"] == pytest.approx(rows["never"]["wire_ratio"], abs=1e-3)
     assert all(r["packets_per_s"] > 0 and 0 <= r["p_value"] <= 1 for r in rows.values())
 
 

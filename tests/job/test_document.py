@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edged.data.schema import TYPES
+from edged.data.schema import TYPES, type_named
 from edged.documents import reader as doc
 from edged.errors import JobError
 from edged.job.plan import faults, load_job, parse_job
@@ -429,6 +429,10 @@ def test_the_documented_types_are_the_types():
     section = text.split("## Types")[1].split("##")[0]
     rows = [line.replace("`", "").split("|")[1:-1] for line in section.splitlines() if "|" in line]
     told = {row[0].strip(): [cell.strip() for cell in row[1:]] for row in rows[2:]}
+    listed = type_named("float32[64]")
+    assert told.pop("float32[64]: a [list](#lists)") == [
+        "length × item", f"{listed.numpy.name} and offsets", str(listed.arrow), listed.spark
+    ]  # fmt: skip
     assert told == {
         name: [
             str(t.width) if t.width else "any",

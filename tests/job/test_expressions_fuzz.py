@@ -13,6 +13,7 @@ from edged.expressions import cache, functions
 from edged.expressions.program import Projection
 from tests.job import expression_forms
 from tests.job import expressions_duckdb as duck
+from tests.sources import test_lists
 
 NUMBERS = ["i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "f32", "f64", "k", "x"]
 LITERALS = ["0", "1", "-1", "2", "7", "100", "300", "-40000", "3000000000", "9223372036854775807"]
@@ -210,7 +211,7 @@ def test_functions_with_every_form_of_argument_give_what_duckdb_gives():
 
 def test_every_function_is_compared_with_duckdb():
     renamed = {"dow": "dayofweek(", "doy": "dayofyear(", "||": "||"}
-    text = " ".join(expression_forms.PATTERNS)
+    text = " ".join([*expression_forms.PATTERNS, *test_lists.CALLS.values()])
     known = list(functions.FUNCTIONS.load())
     missing = [name for name in known if renamed.get(name, f"{name}(") not in text]
     assert missing == []
