@@ -44,8 +44,8 @@ class ColdReads:
     def __init__(self, memory_bytes: int) -> None:
         self.cold = False
         self._page_ns = self._row_ns = 0.0
-        """Time of a probe for each page that it asked for, and of a row that was merged; 0: not
-        known."""
+        """Time that a page which was asked for adds to a probe, and that of a row that was merged;
+        0: not known."""
         self._pages_most = max(KEYS_MIN, memory_bytes // mmap.PAGESIZE)
         self._faults, self._start_ns = 0, 0
 
@@ -59,19 +59,20 @@ class ColdReads:
         most = self._pages_most // threads
         return [Ahead(runs, places, hashes, most) for _ in range(threads)]
 
-    def end(self, keys: int, ahead: Sequence[Ahead | None]) -> Float64s:
-        """A probe of so many keys has ended; what it has waited for pages of each run (ns)."""
+    def end(self, keys: int, ahead: Sequence[Ahead | None], warm_ns: float) -> Float64s:
+        """A probe of so many keys has ended, which takes `warm_ns` in memory; what the pages of
+        each run have cost beside that (ns)."""
         asked = [part.asked for part in ahead if part is not None]
         if not asked:
             self.cold = (major_faults() - self._faults) * KEYS_A_FAULT > keys
             return _NOTHING
         pages_of = np.sum(asked, axis=0)
         if total := int(pages_of.sum()):
-            took = (time.perf_counter_ns() - self._start_ns) / total
-            self._page_ns = _learnt(self._page_ns, took)
+            took_ns = time.perf_counter_ns() - self._start_ns
+            self._page_ns = _learnt(self._page_ns, max(0.0, took_ns - warm_ns) / total)
             self.cold = self._page_ns > WARM_NS
-        waited: Float64s = pages_of * self._page_ns
-        return waited
+        cost_ns: Float64s = pages_of * self._page_ns
+        return cost_ns
 
     def merge_ns(self, warm_ns: float) -> float:
         """What a row takes in a merge now, of `warm_ns` in memory."""

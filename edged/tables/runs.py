@@ -244,7 +244,8 @@ class Runs(LoadingState):
         probing, found, weights = (
             parts[0] if count == 1 else map(np.concatenate, zip(*parts, strict=True))
         )
-        self._pay(keys.rows, self._reads.end(keys.rows, ahead))
+        warm_ns = keys.rows * len(self._runs) * self._pricing.probe_ns
+        self._pay(keys.rows, self._reads.end(keys.rows, ahead, warm_ns))
         matches = Matches(probing, self._images.decode(found), weights)
         self._keep_the_promise()
         return matches

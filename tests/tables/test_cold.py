@@ -6,6 +6,7 @@ from pathlib import Path
 
 import hypothesis.strategies as st
 import numpy as np
+import pytest
 from hypothesis import given, settings
 
 from edged.platform.mapped import ASKED_BYTES
@@ -71,6 +72,18 @@ def test_a_cold_state_finds_what_a_warm_one_does(tmp_path):
         assert support.content(state, many) == warm
         state._reads.cold = True
         assert support.content(state, KEYS) == wanted
+
+
+@pytest.mark.parametrize(("warm_ns", "costs"), [(0.0, True), (1e12, False)])
+def test_a_page_costs_what_a_probe_takes_beside_its_time_in_memory(warm_ns, costs):
+    """A long probe that asks for one page among many runs in memory is not cold for it."""
+    reads = _cold.ColdReads(1 << 20)
+    reads.cold = True
+    ahead = reads.begin([], np.empty((0, 3), np.int64), np.empty(0, np.uint64), 1)
+    ahead[0].asked = np.array([0, 1])
+    cost_ns = reads.end(10_000, ahead, warm_ns)
+    assert (cost_ns[0], cost_ns[1] > 0) == (0, costs)
+    assert reads.cold is costs
 
 
 def test_a_probe_of_a_few_keys_reads_a_few_pages(tmp_path):
