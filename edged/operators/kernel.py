@@ -260,14 +260,19 @@ class KernelPlan(OperatorPlan):
         check_state_words(path, declared)
         values = parameter_values(path, declared.parameters, document)
         if ON_ROW in declared.functions:
-            kernel = row_kernel(path, declared, values, schema, trusted)
+            write = row_kernel
         elif ON_BATCH in declared.functions:
             if by:
                 raise JobError(f"{path}.keys", "on_batch has one record for all rows", "use on_row")
-            kernel = column_kernel(path, declared, values, schema, trusted)
+            write = column_kernel
         else:
             advice = "define on_row(row, state, out) or on_batch(columns, state, out)"
             raise code.fault(path, 1, 1, "has no function that is called", advice)
+        try:
+            kernel = write(path, declared, values, schema, trusted)
+        except RecursionError:
+            problem = "an expression or a block is nested too deeply"
+            raise code.fault(path, 1, 1, problem, "split it") from None
         links = _links(declared, link, behind)
         first = next(iter(links.values()))
         return cls(id, link, first, declared, by, behind, on_error, kernel)

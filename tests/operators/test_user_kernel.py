@@ -44,18 +44,19 @@ class Parameters:
 
 SIZE = 3
 
-def mean(a, b, c):
+def kernel(a, b, c):
     total = 0.0
-    for k in range(3):
-        total += a if k == 0 else b if k == 1 else c
+    for i in range(3):
+        total += a if i == 0 else b if i == 1 else c
     return total / SIZE
 
 def on_row(row, state, out, parameters):
+    i = 0
     if row.key == "skip" or row.x == 4.0 or row.key in ("leave", "go"):
         return
     state.n += 1
     if row.x is not None:
-        recent = mean(state.recent[0], state.recent[1], state.recent[-1])
+        recent = kernel(state.recent[0], state.recent[1], state.recent[-1])
         delta = row.x - state.last
         if state.known and (delta > parameters.limit or delta < -parameters.limit):
             out.edges(t=row.t, key=row.key, delta=delta if delta != 7.0 else None, n=row.n,
@@ -63,12 +64,11 @@ def on_row(row, state, out, parameters):
         state.recent[state.n % SIZE] = row.x + recent
         state.last = row.x
         state.known = True
-    k = 0
-    while k < row.n % 4:
-        k += 1
+    while i < row.n % 4:
+        i += 1
         if row.n == 13:
             raise ValueError("thirteen")
-        out.counts(since=state.since, k=k * 10 // row.n, word="odd")
+        out.counts(since=state.since, k=i * 10 // row.n, word="odd")
     state.since = row.t
 """
 KEYS = st.none() | st.sampled_from(["a", "b", "ä", "", "skip", "go", "long enough a key"])

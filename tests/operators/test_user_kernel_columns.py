@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+
 import pytest
 
 from edged.data.scratch import Scratch
@@ -96,6 +98,14 @@ def test_what_is_wrong_is_refused(line, problem):
     head = TEXT.partition("def on_batch")[0]
     with pytest.raises(JobError, match=problem):
         plan(f"{head}def on_batch(columns, state, out):\n    {line}", SCHEMA)
+
+
+def test_names_and_texts_may_hold_the_word_that_marks_a_return():
+    head = TEXT.partition("def on_batch")[0]
+    lines = ("RETURNED = len(columns)", "if RETURNED > 3:", "    raise ValueError('RETURN')")
+    made = plan(f"{head}def on_batch(columns, state, out):\n    " + "\n    ".join(lines), SCHEMA)
+    text = ast.unparse(ast.parse(made.kernel.text))
+    assert "RETURNED = _e_rows" in text and "raise ValueError('RETURN')" in text
 
 
 def test_columns_cannot_be_written():

@@ -185,14 +185,17 @@ class Body:
         """The name of a variable that is assigned."""
         if not isinstance(target, ast.Name):
             raise self.fault(target, "is no variable", "assign to names")
-        name = target.id
+        self.check_free(target, target.id)
+        self.locals.add(target.id)
+        return target.id
+
+    def check_free(self, node: ast.AST, name: str) -> None:
+        """Refuse a name that stands for something else in the file, or in the kernel."""
         known = self.declared
         if name.startswith("_e_") or any(
             name in names for names in (known.constants, known.functions, known.imports)
         ):
-            raise self.fault(target, f"{name} cannot be assigned", "use another name")
-        self.locals.add(name)
-        return name
+            raise self.fault(node, f"{name} cannot be assigned", "use another name")
 
     def loop(self, node: ast.While | ast.For, indent: int) -> None:
         """A loop, whose passes are counted."""
@@ -336,6 +339,7 @@ class Body:
                 what = f"{name} takes {len(known.args.args)} arguments, not {len(arguments)}"
                 raise self.fault(node, what)
             arguments.append("_e_ticks")
+            name = f"_e_f_{name}"
         if name == "int":
             name = "_e_x.integer"
         if name.startswith("math."):
@@ -372,7 +376,7 @@ class HelperBody(Body):
         self.locals |= set(names)
         self._at = function
         self.put(0, '@_e_njit(nogil=True, error_model="python")')
-        self.put(0, f"def {function.name}({', '.join([*names, '_e_ticks'])}):")
+        self.put(0, f"def _e_f_{function.name}({', '.join([*names, '_e_ticks'])}):")
         self.block(function.body, 1)
         return self.lines
 
@@ -400,6 +404,8 @@ def plain_arguments(body: Body, function: ast.FunctionDef) -> list[str]:
     ):
         what = "has arguments with defaults, stars or decorators"
         raise body.fault(function, f"{function.name} {what}", "name its arguments plainly")
+    for one in a.args:
+        body.check_free(one, one.arg)
     return [one.arg for one in a.args]
 
 

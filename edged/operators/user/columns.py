@@ -309,11 +309,12 @@ def column_kernel(
     checked = "" if trusted else ", boundscheck=True"
     found += [(line, (1, 1)) for line in _begin(body, checked)]
     for line, place in own:
-        text = line.replace("RETURN", body.result("0"))
-        if text != line:
+        if line.strip() == "RETURN":
             indent = line[: len(line) - len("RETURN")]
-            found += [(indent + stored, place) for stored in _stores(body)]
-        found.append((text, place))
+            left = [*_stores(body), body.result("0")]
+            found += [(indent + text, place) for text in left]
+        else:
+            found.append((line, place))
     found += [(f"    {stored}", (1, 1)) for stored in [*_stores(body), body.result("0")]]
     for line, place in found:
         lines.append(line)

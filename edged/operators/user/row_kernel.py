@@ -82,7 +82,7 @@ class _Text:
 
     def arguments(self) -> list[str]:
         """The names that the row function takes, as `main` has them."""
-        body, names = self._body, ["i", "_e_rec", "_e_ticks"]
+        body, names = self._body, ["_e_i", "_e_rec", "_e_ticks"]
         for k in self._loaded:
             f = body.schema.fields[k]
             names.append(f"_e_c{k}")
@@ -106,7 +106,7 @@ class _Text:
         for k in self._loaded:
             f = body.schema.fields[k]
             if f.nullable:
-                self.put(f"    _e_p{k} = _e_m.load_uint8(_e_v{k}, i) != 0")
+                self.put(f"    _e_p{k} = _e_m.load_uint8(_e_v{k}, _e_i) != 0")
             if f.name in body.columns:
                 self.put(f"    _e_r{k} = {loaded_value(f.dtype, f'_e_c{k}')}")
         scalars = [f for f in body.declared.state.values() if f.name in body.stored]
@@ -167,7 +167,7 @@ class _Text:
         self.put(f"        info[{INFO.at}] = _e_j")
         for j in range(len(body.outputs)):
             self.put(f"        info[{at + 3 * j}] = _e_n{j}")
-        self.put("        i = _e_m.load_int64(rows, _e_j) if rows != 0 else _e_j")
+        self.put("        _e_i = _e_m.load_int64(rows, _e_j) if rows != 0 else _e_j")
         self.put("        _e_rec = _e_records")
         self.put("        if slots != 0:")
         self.put("            _e_rec += _e_stride * _e_m.load_int32(slots, _e_j)")

@@ -190,7 +190,10 @@ class RowBody(Body):
         """`len` of an array, an output, or a function."""
         argument = node.args[0] if len(node.args) == 1 else None
         if isinstance(node.func, ast.Name) and node.func.id == "len":
-            of = argument.attr if isinstance(argument, ast.Attribute) else ""
+            is_state = (
+                isinstance(argument, ast.Attribute) and ast.unparse(argument.value) == self.state
+            )
+            of = argument.attr if isinstance(argument, ast.Attribute) and is_state else ""
             found = self.declared.state.get(of)
             if found is None or not found.size:
                 raise self.fault(node, "len takes an array of the state", "len(state.recent)")
@@ -255,8 +258,8 @@ class RowBody(Body):
         value: object = None
         if f is not None and f.dtype.variable:
             k = self.schema.index(f.name)
-            place = f"_e_c{k} + _e_m.load_int64(_e_f{k}, i)"
-            size = f"_e_m.load_int64(_e_f{k}, i + 1) - _e_m.load_int64(_e_f{k}, i)"
+            place = f"_e_c{k} + _e_m.load_int64(_e_f{k}, _e_i)"
+            size = f"_e_m.load_int64(_e_f{k}, _e_i + 1) - _e_m.load_int64(_e_f{k}, _e_i)"
             return place, size
         if isinstance(node, ast.Constant):
             value = node.value
@@ -328,7 +331,7 @@ class RowBody(Body):
             self.put(indent, f"if _e_n{j} >= _e_k{j}:")
             self.put(indent + 1, self.result(str(j + 1)))
         if self.declared.state:  # rows of several workers are put in order
-            self.put(indent, f"_e_m.store_int64(_e_i{j}, _e_n{j}, i)")
+            self.put(indent, f"_e_m.store_int64(_e_i{j}, _e_n{j}, _e_i)")
         for m, f in enumerate(output.schema):
             if f.name in given:
                 self.store(f, given[f.name], f"{j}_{m}", f"_e_n{j}", indent)
@@ -413,7 +416,8 @@ class RowBody(Body):
         source = self.of_row(value)
         if source is not None and source.dtype is f.dtype and not source.nullable:
             k, name = self.schema.index(source.name), memory_name(f.dtype)
-            self.put(indent, f"_e_m.store_{name}(_e_o{column}, {n}, _e_m.load_{name}(_e_c{k}, i))")
+            copied = f"_e_m.load_{name}(_e_c{k}, _e_i)"
+            self.put(indent, f"_e_m.store_{name}(_e_o{column}, {n}, {copied})")
             return
         stored = stored_value(f.dtype, self.expression(value))
         self.put(indent, f"_e_m.store_{memory_name(f.dtype)}(_e_o{column}, {n}, {stored})")
@@ -460,7 +464,7 @@ def stored_value(dtype: DType, text: str) -> str:
 
 def loaded_value(dtype: DType, column: str) -> str:
     """A value of a row as bool, int64 or float64."""
-    text = f"_e_m.load_{memory_name(dtype)}({column}, i)"
+    text = f"_e_m.load_{memory_name(dtype)}({column}, _e_i)"
     if dtype is BOOL:
         return f"({text} != 0)"
     if dtype is FLOAT32:
