@@ -325,11 +325,10 @@ class AsofAfter(AsofOperator):
         self._left.drop_before(at)
         horizon_us = less(self._watermark(*marks), self._tolerance)
         self._slots.horizon_us = max(self._slots.horizon_us, horizon_us)
-        last = self._right.stop
         if self._nearest:
-            times = self._right.times(self._times[1])
-            last = self._right.start + int(np.searchsorted(times, self._slots.horizon_us))
-        self._right.drop_before(last)
+            self._right.drop_older(self._times[1], self._slots.horizon_us)
+        else:
+            self._right.drop_before(self._right.stop)
 
     def save(self, scratch: Scratch) -> State:
         """Also the keys, the left rows that wait with their matches so far, and the right rows."""

@@ -1,7 +1,8 @@
 """Saved states whose words name kept rows, dealt out by key to other instances.
 
 Words are numbers of rows plus one, 0 for none.  The rows of all old states get one numbering; each
-new state has those that its keys' words reach, by time, and its words name these.
+new state has those that its keys' words reach, and its words name these.  They are by time, but
+rows of one old state keep their order: a late row counts from the latest time before it.
 """
 
 from __future__ import annotations
@@ -28,14 +29,17 @@ class JoinedRows:
     """The rows that several states have kept under a name, and where those of each begin."""
 
     def __init__(
-        self, schema: Schema, time: str, name: str, states: Sequence[State], counts: Sequence[int]
-    ) -> None:
-        self._time = time
+        self, schema: Schema, time: str, name: str, states: Sequence[State],
+        counts: Sequence[int], due: Ints | None = None,
+    ) -> None:  # fmt: skip
+        """`due`: by what rows come in order, ascending in each state; else by time."""
         parts = [
             rows_from_state(state, name, schema, rows)
             for state, rows in zip(states, counts, strict=True)
         ]
         self.rows: Batch = concatenate(schema, parts, Scratch())
+        fronts = [np.maximum.accumulate(part[time].values[: part.rows]) for part in parts]
+        self._due: Ints = np.concatenate(fronts) if due is None else due
         self._starts = np.cumsum([0, *counts])
 
     def joined(self, words: Ints, number: int) -> Ints:
@@ -43,11 +47,10 @@ class JoinedRows:
         return np.where(words > 0, words + self._starts[number], 0)
 
     def part(self, reached: Ints) -> tuple[Batch, Ints, Callable[[Ints], Ints]]:
-        """The rows that words of the joined rows name, by time; their places in these; and the
+        """The rows that words of the joined rows name, in order; their places in these; and the
         function from words of the joined rows to words of the part."""
         places = np.unique(reached[reached > 0]) - 1
-        times: Ints = self.rows[self._time].values
-        places = places[np.argsort(times[places], kind="stable")]
+        places = places[np.argsort(self._due[places], kind="stable")]
         to: Ints = np.zeros(self.rows.rows + 1, np.int64)
         to[places + 1] = 1 + np.arange(places.size)
         return take(self.rows, places, Scratch()), places, lambda words: to[words]

@@ -20,6 +20,8 @@ from edged.operators._join_window import Copies, RowStore
 Ints = npt.NDArray[np.int64]
 KEPT_LEAST = 65_536
 """Rows below which `keep` is not worth it."""
+LOOKED_AT_LEAST = 256
+"""Rows that are looked at first for one that is not over; then twice as many, and so on."""
 
 
 class KeptRows:
@@ -55,14 +57,25 @@ class KeptRows:
         """All rows, and the number of the first row of that batch."""
         return self._store.view(), self._base
 
-    def times(self, name: str) -> Ints:
-        """A timestamp column from `start` on."""
-        values: Ints = self._store.view()[name].values
-        return values[self._store.start : self._store.stop]
-
     def drop_before(self, number: int) -> None:
         """Give up the rows before a number."""
         self._store.start = max(self._store.start, min(number - self._base, self._store.stop))
+
+    def drop_older(self, name: str, time_us: int) -> None:
+        """Give up the rows before the first one whose timestamp `name` is not below a time.
+
+        Late rows are out of order: one that lies before a time says nothing of those before it.
+        """
+        times: Ints = self._store.view()[name].values
+        at, stop, some = self._store.start, self._store.stop, LOOKED_AT_LEAST
+        while at < stop:
+            young = times[at : min(at + some, stop)] >= time_us
+            first = int(np.argmax(young))
+            if young[first]:
+                at += first
+                break
+            at, some = at + young.size, 2 * some
+        self._store.start = at
 
     def crowded(self, more: int) -> bool:
         """Whether `keep` is due before so many rows are appended."""

@@ -34,6 +34,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+import numpy.typing as npt
 
 from edged.data.flow import Link, State
 from edged.data.schema import Schema
@@ -60,6 +61,7 @@ from edged.operators._time_order import deal_waiting, rows_to_state
 from edged.operators.base import InstanceOf, Operator, OperatorPlan, operator
 from kernels.cpu import asof
 
+Ints = npt.NDArray[np.int64]
 BACKWARD, FORWARD, NEAREST = DIRECTIONS = ("backward", "forward", "nearest")
 HOW = ("inner", "left")
 UNBOUNDED_US = 2**62
@@ -211,18 +213,17 @@ class AsofJoinPlan(OperatorPlan):
         left, right = self.inputs
         rows = [int(state["right_rows"][0]) for state in states]
         rights = JoinedRows(self.kept(1), right.time, KEPT, states, rows)
-        rows = [state["matches"].size // width for state in states]
-        lefts = JoinedRows(self.waiting(), left.time, UNDECIDED, states, rows)
-        joined, matches = list[State](), np.zeros((sum(rows), width), np.int64)
-        at = 0
+        joined, waits = list[State](), list[Ints]()
         for number, state in enumerate(states):
             groups = np.array(state["groups"], np.int64).reshape(-1, columns.shape.words + words)
             groups[:, last] = rights.joined(groups[:, last], number)
             joined.append({**state, "groups": groups})
-            some = matches[at : at + rows[number]]
-            some[:] = np.reshape(state["matches"], some.shape)
+            some = np.array(state["matches"], np.int64).reshape(-1, width)
             some[:, asof.ROW.match] = rights.joined(some[:, asof.ROW.match], number)
-            at += rows[number]
+            waits.append(some)
+        matches, rows = np.concatenate(waits), [len(some) for some in waits]
+        due = matches[:, asof.ROW.due]
+        lefts = JoinedRows(self.waiting(), left.time, UNDECIDED, states, rows, due)
         found, _, _ = dealt(left.schema, columns.names, words, joined, goes[0], instances)
         to_instance = goes[0](lefts.rows)
         for i, state in enumerate(found):

@@ -205,8 +205,7 @@ class Detect(Operator):
             rows = self._output(found, beat.workers)
         slots = self._slots
         slots.horizon_us = horizon(slots.horizon_us, flow.watermark_us, self._plan.within_us)
-        over = np.searchsorted(self._kept.times(self._time), slots.horizon_us)
-        self._kept.drop_before(self._kept.start + int(over))
+        self._kept.drop_older(self._time, slots.horizon_us)
         return Flow(rows, flow.watermark_us)
 
     def _conditions(self, beat: BeatContext, batch: Batch) -> tuple[Bits, Bits]:

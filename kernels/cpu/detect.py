@@ -6,8 +6,9 @@ that have reached the same step advance together, so that they form a chain, new
 head is a word of the key's slot (`kernels.cpu.key_slots`): number plus one of the row that started
 it, 0 for none.  `nodes` has a row of words for each kept row: the next older attempt of its chain,
 then the rows of steps 1, 2, …, as numbers plus one.  Every chain is older than those of earlier
-steps.  Rows are numbered; the first in memory is `base`, and attempts that
-started before the number `oldest` are no more.
+steps.  Rows are numbered; the first in memory is `base`, and attempts that started before the
+number `oldest` are no more.  Newest first is by number: a late row may be over its time where those
+behind it are not, so that a chain is followed to its end.
 """
 
 from __future__ import annotations
@@ -35,13 +36,18 @@ def advance(
     nodes: Any, times: Any,
 ) -> None:  # fmt: skip
     """Advance the attempts that wait for a step, but those that are over their time."""
-    p, tail = group[word + step - 1], np.int64(0)
+    p, head, tail = group[word + step - 1], np.int64(0), np.int64(0)
     group[word + step - 1] = 0
-    head = p
-    while p > oldest and time - times[p - 1 - base] <= within:
-        nodes[p - 1 - base, step] = number + 1
-        tail = p
-        p = nodes[p - 1 - base, 0]
+    while p > oldest:
+        row = p - 1 - base
+        if time - times[row] <= within:
+            nodes[row, step] = number + 1
+            if tail == 0:
+                head = p
+            else:
+                nodes[tail - 1 - base, 0] = p
+            tail = p
+        p = nodes[row, 0]
     if tail != 0:
         nodes[tail - 1 - base, 0] = group[word + step]
         group[word + step] = head
@@ -58,14 +64,16 @@ def complete(
     """
     p, first = group[word + step - 1], counts[MATCHES]
     group[word + step - 1] = 0
-    while p > oldest and time - times[p - 1 - base] <= within:
-        at = first if single != 0 else counts[MATCHES]
-        found[at, 0] = p - 1
-        for s in range(1, step):
-            found[at, s] = nodes[p - 1 - base, s] - 1
-        found[at, step] = number
-        counts[MATCHES] = at + 1
-        p = nodes[p - 1 - base, 0]
+    while p > oldest:
+        row = p - 1 - base
+        if time - times[row] <= within:
+            at = first if single != 0 else counts[MATCHES]
+            found[at, 0] = p - 1
+            for s in range(1, step):
+                found[at, s] = nodes[row, s] - 1
+            found[at, step] = number
+            counts[MATCHES] = at + 1
+        p = nodes[row, 0]
     return counts[MATCHES] > first
 
 
@@ -77,9 +85,10 @@ def break_off(
     """Give up the attempts that wait for a step."""
     p = group[word + step - 1]
     group[word + step - 1] = 0
-    while p > oldest and time - times[p - 1 - base] <= within:
-        counts[BROKEN] += 1
-        p = nodes[p - 1 - base, 0]
+    while p > oldest:
+        row = p - 1 - base
+        counts[BROKEN] += time - times[row] <= within
+        p = nodes[row, 0]
 
 
 @kernel(

@@ -128,12 +128,37 @@ def test_a_restored_join_goes_on_byte_for_byte(document, case, cut, workers):
 
 
 @settings(max_examples=examples(100), deadline=None)
-@given(documents, both(), beats(on_time=False), st.integers(0, 5))
-def test_late_rows_give_the_same_for_any_workers_and_over_restarts(document, case, late, cut):
+@given(documents, both(), beats(on_time=False), both(), st.integers(0, 5))
+def test_late_rows_give_the_same_for_any_workers_and_over_restarts(document, case, late, more, cut):
     p = plan(**document)
-    case = ([a + b for a, b in zip(case[0], late[0] + [[]] * 5, strict=False)], *case[1:])
+    lates = late[0], reversed(more[1])
+    sides = [
+        [a + b for a, b in zip(side, [*some, *[[]] * 5], strict=False)]
+        for side, some in zip(case[:2], lates, strict=True)
+    ]
+    case = (*sides, *case[2:])
     found = run(p, case, 12, cut, 2, late=True)
     assert plainly(found) == plainly(run(p, case, late=True))
+
+
+@pytest.mark.parametrize("instances", [0, 2])
+def test_a_late_right_row_takes_none_away_that_waiting_rows_have_met(instances):
+    p = plan(direction="nearest", tolerance=5)
+    operator = p.build(WORKERS[1])
+    near, late = ["a", 0, 103, None, None, "u"], [["z", 0, 90, None, None, "v"]]
+    assert feed(operator, [near], [[100, "a", None, "p"]], (104, 104), WORKERS[1])[0] == []
+    others = [[t, "b", None, "q"] for t in (10, 11)]
+    assert feed(operator, late, others, (104, 104), WORKERS[1])[0] == []
+    states = [operator.save(Scratch())]
+    if instances:
+        hashed = [p.key_names(0), p.key_names(1)]
+        states = p.redistribute(hashed, states, 2, lambda h: (h % np.uint64(2)).astype(np.int64))
+    found = []
+    for state in states:
+        operator = p.build(WORKERS[1])
+        operator.load(state)
+        found += feed(operator, [], [], (120, 120), WORKERS[1])[0]
+    assert found == [["a", 103, "u", "p", 100]]
 
 
 def rescaled(p, case, cut, instances):

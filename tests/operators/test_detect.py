@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -129,6 +130,26 @@ def test_after_next_row_matches_may_overlap():
     p = plan(keys=["k"], within="1s", steps=PLAIN, after="next_row")
     found = feed(p.build(ONE), rows_of((1, True, 0), (2, True, 0), (3, False, 0)), 9)
     assert found == [["k", 1, 3], ["k", 2, 3]]
+
+
+@pytest.mark.parametrize(("key", "instances"), [("k", 0), ("k", 1), ("l", 0), ("l", 2)])
+def test_a_late_attempt_ends_none_that_began_before_it(key, instances):
+    p = plan(keys=["k"], within=50, steps=PLAIN)
+    operator = p.build(ONE)
+    feed(operator, rows_of((100, True, 0)), 100)
+    feed(operator, [[key, *row[1:]] for row in rows_of((10, True, 0), (11, True, 0))], 100)
+    states = [operator.save(Scratch())]
+    if instances:
+        states = p.redistribute(
+            [["k"]], states, instances, lambda h: (h % np.uint64(instances)).astype(np.int64)
+        )
+    found = []
+    for state in states:
+        operator = p.build(ONE)
+        operator.load(state)
+        feed(operator, [], 101)
+        found += feed(operator, rows_of((120, False, 0)), 120)
+    assert ["k", 100, 120] in found
 
 
 def test_rows_that_are_over_leave_the_memory():
