@@ -187,17 +187,25 @@ class CostModel:
     def commit_fit(
         self, work: Work, dials: Sequence[Dial], write_j: float, write_us: float
     ) -> RaceFit:
-        """The choice for a beat that only commits, on the CPU: the option with the least energy.
+        """The choice for a beat that only commits, on the CPU: the option with the least energy,
+        that of the work beside the beat included, which runs at its clocks.
 
         Such beats come every `work.commit_every_us`, which must not be 0.
         """
         cycles = max(cost.commit_cycles for cost in work.costs.values())
+        beside = max(cost.beside_cycles for cost in work.costs.values())
         every_us = int(work.commit_every_us)
         alone = replace(
             work, units=work.units_per_s * every_us / 1e6, costs={"cpu": RaceCost(cycles, 0.0)},
             latency_us=every_us,
         )  # fmt: skip
-        return self.fit(self.options(alone, dials, write_us), alone, math.inf, math.inf, write_j)
+
+        def joules(w: RaceOption) -> float:
+            raced_j = self._race_j(w, alone, write_j)
+            return raced_j + beside_joules(self.tariff, dials, beside, w)
+
+        best = min(self.options(alone, dials, write_us), key=joules)
+        return self.fit((best,), alone, math.inf, math.inf, write_j)
 
     def overhead_j(self, work: Work) -> float:
         """Joules above idle of a beat besides its race: wakes, memory traffic, an upload, and the

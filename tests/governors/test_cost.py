@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from governors.cost import BUCKETS, SHARES, CostModel
@@ -148,8 +148,17 @@ works = st.builds(
 )  # fmt: skip
 
 
+MUCH_BESIDE = Work(
+    units=0.0, units_per_s=1.0, latency_us=10_863, commit_us=1134.0, upload_bytes_per_s=1e4,
+    upload_within_us=0, period_us_max=math.inf, commit_every_us=7013.0,
+    costs={"cpu": RaceCost(0.0, 1.0, cores=1.0, commit_cycles=1.0, beside_cycles=1e6)},
+)  # fmt: skip
+"""Beats that only commit, with a short commit and much work beside it."""
+
+
 @settings(max_examples=examples(150), deadline=None)
 @given(work=works, write_j=st.floats(0, 1e-3))
+@example(work=MUCH_BESIDE, write_j=2.7e-5)
 def test_a_plan_is_the_best_of_an_exhaustive_search(work, write_j):
     model = CostModel(Flat())
     rate = 2 ** (round(BUCKETS * _log2(work.units_per_s)) / BUCKETS)
