@@ -25,7 +25,7 @@ from edged.data.concatenate import concatenate
 from edged.data.flow import WATERMARK_MAX_US, WATERMARK_MIN_US, BeatContext, Flow, State
 from edged.data.scratch import Scratch
 from edged.errors import EdgedError
-from edged.operators._python_process import Answer, Bounds, ChildFailed, PythonChild
+from edged.operators._python_process import Answer, Bounds, ChildFailed, PythonChild, batch_of
 from edged.operators._python_rows import OutputCollector, PartitionedRows, RowSorter
 from edged.operators._python_state import PartitionStates
 from edged.operators._python_terms import PythonTerms
@@ -110,9 +110,14 @@ class PythonOperator(Apart):
     def _owner(self, partition: int) -> int:
         return partition * self._terms.processes // self._terms.partitions
 
-    def _start(self, number: int) -> PythonChild:
+    def _start(self, number: int) -> PythonChild | None:
+        """A new child; None: the system has no room for one now."""
         resumption = self._states.resumption(self._owner, number)
-        child = PythonChild(self._terms.child_code, resumption, self._wake)
+        try:
+            child = PythonChild(self._terms.child_code, resumption, self._wake)
+        except OSError as problem:
+            self._fail(number, f"its process cannot start: {problem}")
+            return None
         self._children[number] = child
         return child
 
@@ -131,6 +136,8 @@ class PythonOperator(Apart):
         for number in range(len(self._children)):
             for _ in range(REPLAYS_MAX):
                 child = self._children[number] or self._start(number)
+                if child is None:
+                    continue
                 child.await_start()
                 if child.ready:
                     break
@@ -181,7 +188,7 @@ class PythonOperator(Apart):
         aside, left = recorded.get("aside", []), recorded.get("left", [])
         if not self._terms.deterministic:
             states = {p: base64.b64decode(text) for p, text in recorded["states"]}
-            self._states.saved.update(states)
+            self._recall(rows, states, aside, left)
             outputs = [(name, _unpacked(text)) for name, text in recorded["out"]]
             outcome = _Outcome(outputs)
         else:
@@ -194,6 +201,20 @@ class PythonOperator(Apart):
         outcome.aside, outcome.left = dict.fromkeys(aside, ""), left
         self.note = recorded
         return outcome
+
+    def _recall(
+        self, rows: PartitionedRows, states: Mapping[int, bytes], aside: Sequence[int],
+        left: Sequence[int],
+    ) -> None:  # fmt: skip
+        """Take states from a record.  Of a child without any the rows are kept, as they were when
+        its states could not be saved."""
+        for number in range(len(self._children)) if self._terms.stateful else ():
+            own = [b for b in rows.bounds if self._owner(b[0]) == number and b[0] not in left]
+            saved = {p: data for p, data in states.items() if self._owner(p) == number}
+            if saved:
+                self._states.save(saved, self._owner, number)
+            elif own:
+                self._states.processed(batch_of(*rows.arrow(own)), dict.fromkeys(aside, ""))
 
     def _exchange(
         self, rows: PartitionedRows, bounds: Bounds, deadline_s: float | None

@@ -17,7 +17,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -59,6 +59,14 @@ class ChildBatch:
     bounds: Bounds
 
 
+def batch_of(batch: pa.RecordBatch, bounds: Bounds) -> ChildBatch:
+    """A batch as `PythonChild.request` gives it, without a child."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return ChildBatch(sink.getvalue().to_pybytes(), bounds)
+
+
 @dataclass
 class Resumption:
     """What a new child starts from: saved states, and the batches since."""
@@ -73,14 +81,21 @@ class PythonChild:
     def __init__(
         self, code: dict[str, Any], resumption: Resumption, wake: Callable[[], None]
     ) -> None:
-        self._inbox, self._outbox = channel.Area.new("inbox"), channel.Area.new("outbox")
-        self._socket, theirs = socket.socketpair()
-        files = (theirs.fileno(), self._inbox.file, self._outbox.file)
-        with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-s", "-m", "edged.operators.python_child", str(files[0])],
-                pass_fds=files, stdin=subprocess.DEVNULL, env=_environment(), cwd="/",
-            )  # fmt: skip
+        """Start it.  Raises OSError where the system has no room for it."""
+        with ExitStack() as opened:
+            self._inbox = channel.Area.new("inbox")
+            opened.callback(self._inbox.close)
+            self._outbox = channel.Area.new("outbox")
+            opened.callback(self._outbox.close)
+            self._socket, theirs = socket.socketpair()
+            opened.callback(self._socket.close)
+            files = (theirs.fileno(), self._inbox.file, self._outbox.file)
+            with theirs:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-s", "-m", "edged.operators.python_child", str(files[0])],
+                    pass_fds=files, stdin=subprocess.DEVNULL, env=_environment(), cwd="/",
+                )  # fmt: skip
+            opened.pop_all()
         self._code = {**code, "inbox": files[1], "outbox": files[2], "parent": os.getpid()}
         self.ready = False
         self.refused = ""
@@ -164,7 +179,7 @@ class PythonChild:
             self.ready = True
         except ChildFailed as problem:
             self.refused = str(problem)
-        except (OSError, EOFError, ValueError, KeyError) as problem:
+        except Exception as problem:  # the frames of a user's process may be anything
             self.refused = self._why(problem)
         self._started.set()
         wake()

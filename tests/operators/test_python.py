@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 
+import numpy as np
 import pytest
 
 from edged.beat.recover import recover
@@ -99,6 +100,29 @@ def test_outputs_of_code_that_is_not_deterministic_are_taken_from_the_log(tmp_pa
         assert found.jobs[0].operators["sums_of"]._states.saved == before
         assert found.jobs[0].operators["sums_of"].counters()["child_us"] == 0
         found.jobs[0].schedules.close()
+
+
+def test_rows_whose_states_could_not_be_saved_are_kept_over_a_replay(tmp_path):
+    path = tmp_path / "store"
+    with LivePython(totals_job(file="faulty.py", deterministic=False), path) as live:
+        live.take(rows(0, 14))
+        assert live.take([*rows(14, 14), (3, T0 + 28, 1000)])
+        assert live.operator._states.to_arrays()["batches"].size, "one partition raised"
+        check_states(live, path)
+        live.take(rows(28, 14))
+        assert not live.operator._states.to_arrays()["batches"].size
+        check_states(live, path)
+
+
+def check_states(live, path):
+    """The states of a replay are those of the beats."""
+    live.store.close()
+    live.store = Store.open(path)
+    found = recover(live.store, [live.plan], live.context, HandClock())
+    again = found.jobs[0].operators["sums_of"]._states.to_arrays()
+    for name, array in live.operator._states.to_arrays().items():
+        assert np.array_equal(array, again[name]), name
+    found.jobs[0].schedules.close()
 
 
 def test_named_outputs_late_rows_and_rows_behind(directory):  # noqa: F811

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import resource
+import signal
+from pathlib import Path
+
 import pytest
 
 from edged.beat.recover import recover
@@ -78,6 +83,54 @@ def test_on_error_stop_names_the_problem():
     with LivePython(totals_job(file="faulty.py", on_error="stop")) as live:
         assert live.take([(1, 1_750_000_000_000_001, 1000)])
         assert "ValueError: a thousand" in live.operator.problem
+
+
+def test_signals_that_end_the_daemon_do_not_end_its_children():
+    with LivePython(totals_job()) as live:
+        live.take(rows(0, 5))
+        (child,) = live.operator.children()
+        for ends in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            os.kill(child.pid, ends)
+        assert live.take(rows(5, 5)) == [] and live.operator.counters()["restarts"] == 0
+        live.settle()
+        assert live.sums() == expected(rows(0, 10))
+
+
+def descriptors():
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def test_a_child_for_which_there_are_no_descriptors_starts_later_and_leaks_none():
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with LivePython(totals_job()) as live:
+        before = descriptors()
+        for room in range(6):
+            live.operator._retry_us = 0
+            free = os.dup(0)
+            os.close(free)
+            try:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (free + room, limits[1]))
+                assert not live.operator.ready()
+            finally:
+                resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+            assert "cannot start" in live.operator.counters()["problem"]
+            assert descriptors() == before
+        live.take(rows(0, 5))
+        live.settle()
+        assert live.sums() == expected(rows(0, 5))
+
+
+def test_a_child_that_answers_garbage_at_its_start_is_refused(directory):  # noqa: F811
+    (directory / "garbage.py").write_text(
+        "import os, struct, sys\n"
+        "text = b'{\"ready\": 3}'\n"
+        "os.write(int(sys.argv[1]), struct.pack('<I', len(text)) + text)\n"
+        "def on_batch(b, c): 0\n"
+    )
+    with LivePython(totals_job(file="garbage.py")) as live:
+        live.operator.ready()
+        live.operator._children[0].await_start()
+        assert "answers garbage" in live.operator._children[0].refused
 
 
 def test_code_that_does_not_load_keeps_its_rows_waiting(directory):  # noqa: F811

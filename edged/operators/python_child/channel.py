@@ -49,11 +49,15 @@ class Area:
 
     @classmethod
     def new(cls, name: str) -> Area:
-        """A new area that cannot shrink."""
+        """A new area that cannot shrink.  Raises OSError."""
         file = os.memfd_create(name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-        os.ftruncate(file, AREA_BYTES)
-        fcntl.fcntl(file, _F_ADD_SEALS, _F_SEAL_SHRINK | _F_SEAL_SEAL)
-        return cls(file)
+        try:
+            os.ftruncate(file, AREA_BYTES)
+            fcntl.fcntl(file, _F_ADD_SEALS, _F_SEAL_SHRINK | _F_SEAL_SEAL)
+            return cls(file)
+        except OSError:
+            os.close(file)
+            raise
 
     def of(self, size: int) -> mmap.mmap:
         """The memory, at least `size` bytes of it; a former one is then no longer this area's, but

@@ -1,6 +1,7 @@
 """What the kernel enforces on a child process: before any of the user's code is loaded.
 
-- It dies with the daemon, and gains no privileges (`PR_SET_NO_NEW_PRIVS`).
+- It dies with the daemon, and gains no privileges (`PR_SET_NO_NEW_PRIVS`).  Signals that ask the
+  daemon to end, which a terminal sends to both, do not end it: the daemon's last beats need it.
 - It reaches no network: a network namespace of its own where the kernel permits one, and a filter
   of system calls (seccomp) that refuses new sockets, io_uring, and access to other processes'
   memory.
@@ -49,6 +50,8 @@ def confine(parent: int) -> list[str]:
     libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         os._exit(1)
+    for ends in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(ends, signal.SIG_IGN)
     if libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0:
         enforced.append("no new privileges")
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
