@@ -49,28 +49,44 @@ class GatewayRegistrations:
         self._schemas = SchemaRegistry(directory)
         self._desired = DesiredStates(directory / "desired")
         self._taken, self._rest = taken, rest
+        self._fitting: dict[tuple[str, int], str] = {}
+        """Registered schemas that the daemon takes."""
 
     def register(self, stream: str, version: int, text: str) -> None:
         """Register a schema durably.  Raises SchemaMismatch for one that the daemon cannot take."""
-        taken = self._taken.get(stream)
-        if taken is None and self._rest is None and stream != TELEMETRY:
-            known = ", ".join(sorted(self._taken))
-            raise SchemaMismatch(f"this gateway takes no stream {stream}; it takes {known}")
-        if taken is not None:
-            try:
-                columns = [(f.name, f.dtype.name, f.nullable) for f in Schema.from_json(text)]
-            except (ValueError, KeyError, TypeError, AttributeError) as problem:
-                raise CentralError(f"{stream}@{version} has no schema: {problem}") from None
-            if columns != [(f.name, f.dtype.name, f.nullable) for f in taken.schema]:
-                raise SchemaMismatch(
-                    f"stream {taken.stream} of this gateway has other columns:"
-                    f" {taken.schema.to_json()}"
-                )
+        try:
+            misfit = self._misfit(stream, text)
+        except (ValueError, KeyError, TypeError, AttributeError) as problem:
+            raise CentralError(f"{stream}@{version} has no schema: {problem}") from None
+        if misfit:
+            raise SchemaMismatch(misfit)
         self._schemas.register(stream, version, text)
 
     def schema(self, stream: str, version: int) -> str | None:
-        """The registered schema's JSON text."""
-        return self._schemas.get(stream, version)
+        """The registered schema's JSON text; None also for one that this job cannot take.
+
+        The files outlive the job: one before it may have taken the stream, or other columns.
+        """
+        text = self._fitting.get((stream, version))
+        if text is None:
+            text = self._schemas.get(stream, version)
+            if text is None or self._misfit(stream, text):
+                return None
+            self._fitting[stream, version] = text
+        return text
+
+    def _misfit(self, stream: str, text: str) -> str:
+        """Why the daemon cannot take this schema of a stream; empty if it can."""
+        taken = self._taken.get(stream)
+        if taken is None:
+            if self._rest is not None or stream == TELEMETRY:
+                return ""
+            known = ", ".join(sorted(self._taken))
+            return f"this gateway takes no stream {stream}; it takes {known}"
+        if _columns(Schema.from_json(text)) != _columns(taken.schema):
+            columns = taken.schema.to_json()
+            return f"stream {taken.stream} of this gateway has other columns: {columns}"
+        return ""
 
     def desired(self, device: str, known: int = 0) -> Any:
         """What the centre wanted of the device when it last answered."""
@@ -79,6 +95,10 @@ class GatewayRegistrations:
     def largest_share(self) -> float:
         """No device has a share of its own."""
         return 0.0
+
+
+def _columns(schema: Schema) -> list[tuple[str, str, bool]]:
+    return [(f.name, f.dtype.name, f.nullable) for f in schema]
 
 
 class GatewayTokens:

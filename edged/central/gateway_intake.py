@@ -17,6 +17,7 @@ Beside the collector's rules:
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
@@ -49,6 +50,7 @@ ANSWER_S = 4.0
 """Less than the least time that a device waits for its answer (`edged.uplink.answer_wait`)."""
 ROUTES_MAX = 8192
 """Routes that stay open; of more, those of the device that was silent longest are closed."""
+_LOG = logging.getLogger(__name__)
 _Place = tuple[int, str, int]
 """Epoch, stream and partition."""
 _Page = tuple[Header, memoryview]
@@ -111,6 +113,9 @@ class GatewayIntake:
             outcome: DeliveryOutcome | CentralError = await self.commit(delivery)
         except CentralError as problem:
             outcome = problem
+        except Exception as problem:  # a request without an answer would hold its memory for ever
+            _LOG.exception("a delivery of device %s failed", delivery.device)
+            outcome = CentralError(f"the gateway failed: {problem!r}")
         on_outcome(outcome)
 
     async def commit(self, delivery: Delivery) -> DeliveryOutcome:
@@ -135,16 +140,24 @@ class GatewayIntake:
         try:
             async with device.lock:
                 await self._open(device, delivery)
+                if self._devices.get(delivery.device) is not device:
+                    raise RouteClosed("its routes were closed meanwhile")
                 outcome = self._admit(device, delivery)
-            for (stream, partition), seq in outcome.acked.items():
-                route = device.routes.get((delivery.epoch, stream, partition))
-                if route is not None and stream != TELEMETRY:
-                    await route.durable(seq)
+                waits = [  # looked up now: another delivery may close the device's routes
+                    (device.routes[delivery.epoch, stream, partition], seq)
+                    for (stream, partition), seq in outcome.acked.items()
+                    if stream != TELEMETRY
+                ]
+            for route, seq in waits:
+                await route.durable(seq)
         except RouteClosed as problem:
             self._forget(delivery.device, device)
             if problem.fenced:
                 return DeliveryOutcome(problem=PageProblem(FENCED, str(problem)))
             raise CommitterBusy(f"the gateway's daemon takes nothing now: {problem}") from None
+        finally:
+            if self._devices.get(delivery.device) is not device:
+                device.close()  # routes that were opened after it was forgotten
         self.groups += 1
         return outcome
 
@@ -168,9 +181,13 @@ class GatewayIntake:
         firsts: dict[_Place, Header] = {}
         for header, _ in delivery.pages:
             firsts.setdefault((header.epoch, header.stream, header.partition), header)
+        before = len(device.routes)
         for place, header in firsts.items():
             await self._learn(device, delivery, place, header)
-        self._close_surplus(device)
+        for route in [device.routes[place] for place in firsts if place in device.routes]:
+            await route.ready()
+        if len(device.routes) > before:
+            self._close_surplus(device)
 
     async def _learn(
         self, device: _KnownDevice, delivery: Delivery, place: _Place, first: Header
@@ -186,6 +203,7 @@ class GatewayIntake:
         high = route.high
         jumps = taken is self._rest or high == 0 or delivery.declares(first, high)
         if first.seq > high + 1 and jumps and first.stream != TELEMETRY:
+            await route.durable(high)  # the next greeting gives up what the daemon has not taken
             route.close()
             route = await self._route(delivery, taken, first, first.seq)
             device.routes[place] = route

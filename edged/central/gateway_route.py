@@ -103,6 +103,15 @@ class DaemonRoute:
         self._writer.write(data)
         self.high = max(self.high, seq)
 
+    async def ready(self) -> None:
+        """Wait until the daemon has read most of what was sent.  Raises RouteClosed."""
+        try:
+            await self._writer.drain()
+        except OSError as problem:
+            self._end(RouteClosed(f"the daemon closed: {type(problem).__name__}"))
+        if self.closed is not None:
+            raise self.closed
+
     async def durable(self, seq: int) -> None:
         """Wait until all pages up to `seq` are durable.  Raises RouteClosed."""
         while self.acked < seq:
