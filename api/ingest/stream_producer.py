@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import random
 import sqlite3
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -32,6 +31,7 @@ from api.ingest.store_full import RETRY_FULL_S, STORE_DO
 from api.problems import ApiProblem, ProblemFault
 from edged.client import frames
 from edged.client.messages import Prepared, Serializer
+from edged.platform.backoff import jitter
 
 BACKOFF_S_MIN, BACKOFF_S_MAX = 0.05, 2.0
 END_S = 3.0
@@ -252,7 +252,7 @@ class StreamProducer:
                 )
             finally:
                 self._hang_up()
-            await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))
+            await asyncio.sleep(pause_s * (0.5 + 0.5 * jitter()))
             pause_s = min(BACKOFF_S_MAX, 2 * pause_s)
 
     async def _connect(self) -> None:

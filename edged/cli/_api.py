@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import os
-import random
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any
 import click
 
 from edged.errors import ConfigError
-from edged.platform.backoff import after
+from edged.platform.backoff import after, jitter
 from edged.rest import DEFAULT, ApiError, Client, LiveMessage
 
 Snapshot = dict[str, Any]
@@ -82,7 +81,7 @@ def follow_live(client: Client, last: str) -> Iterator[LiveMessage | str]:
                 raise
             pause_s, why = max(RETRY_S, problem.retry_after_s or 0), str(problem)
         yield why
-        time.sleep(after(pause_s, random.random))
+        time.sleep(after(pause_s, jitter))
 
 
 def _token(path: Path | None) -> str | None:

@@ -19,7 +19,6 @@ connection: the old one may be dead and look well.
 from __future__ import annotations
 
 import contextlib
-import random
 import ssl
 import threading
 import time
@@ -31,7 +30,7 @@ from edged.client.ack_wait import AckWait
 from edged.client.connection import Closed, FrameConnection, host_and_port, tls_context
 from edged.client.messages import Prepared, Serializer
 from edged.errors import PeerError, ProtocolError
-from edged.platform.backoff import Backoff
+from edged.platform.backoff import Backoff, jitter
 from edged.platform.loopback import require_tls
 
 if TYPE_CHECKING:
@@ -92,10 +91,8 @@ class Producer:
         self._forgotten = ""
         """What edged has forgotten of this producer, for an error."""
         self._retry_at = 0.0
-        self._backoff = Backoff(
-            random.random, RECONNECT_BASE_S, RECONNECT_S_MAX, RECONNECT_EARLY_S_MAX
-        )
-        self._wait, self._silent_until_s = AckWait(random.random), 0.0
+        self._backoff = Backoff(jitter, RECONNECT_BASE_S, RECONNECT_S_MAX, RECONNECT_EARLY_S_MAX)
+        self._wait, self._silent_until_s = AckWait(jitter), 0.0
         self._unacked: deque[tuple[int, Prepared]] = deque()
         self._unacked_bytes = 0
         self._sent = 0

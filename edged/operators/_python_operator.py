@@ -12,7 +12,6 @@ had wait for it, and so do all that come meanwhile (`edged.beat.schedules`).
 from __future__ import annotations
 
 import base64
-import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -31,7 +30,7 @@ from edged.operators._python_state import PartitionStates
 from edged.operators._python_terms import PythonTerms
 from edged.operators.base import Apart, OperatorPlace, RefusedRows
 from edged.operators.python_child.channel import IDLE
-from edged.platform.backoff import Backoff
+from edged.platform.backoff import Backoff, jitter
 
 REPLAYS_MAX = 3
 """Times that a replay tries a batch."""
@@ -59,7 +58,7 @@ class PythonOperator(Apart):
     def __init__(self, terms: PythonTerms) -> None:
         self._terms = terms
         self._children: list[PythonChild | None] = [None] * terms.processes
-        self._backoff, self._retry_us = Backoff(random.random), 0
+        self._backoff, self._retry_us = Backoff(jitter), 0
         self._partitioner = RowSorter(terms.by, terms.partitions)
         links = terms.links
         self._first, self._collector = next(iter(links)), OutputCollector(links)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 
 BACKOFF_BASE_S = 0.25
@@ -12,6 +13,7 @@ EARLY_S = 120.0
 """The beginning lasts until the waits since the last success sum up to this."""
 RETRY_AFTER_S_MAX = 3600.0
 """Longest wait that a peer may ask for; a faulty proxy might ask for years."""
+_SYSTEM = random.SystemRandom()
 
 
 class Backoff:
@@ -59,3 +61,8 @@ class Backoff:
 def after(retry_after_s: float, random: Callable[[], float]) -> float:
     """The pause that a peer asks for, and up to as much again by chance."""
     return min(RETRY_AFTER_S_MAX, max(0.0, retry_after_s)) * (1 + random())
+
+
+def jitter() -> float:
+    """A number in [0, 1) from the system: neither a fork nor a seed makes two devices alike."""
+    return _SYSTEM.random()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import ssl
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -16,7 +15,7 @@ from urllib.parse import quote, urlsplit
 import httpx
 
 from edged.errors import ConfigError, EdgedError
-from edged.platform.backoff import after
+from edged.platform.backoff import after, jitter
 from edged.platform.loopback import require_tls
 
 DEFAULT = "/run/edged/api.sock"
@@ -162,7 +161,7 @@ class Transport:
                     return answer
                 raise _refusal(answer)
             except ApiError as problem:
-                pause_s = after(problem.retry_after_s or RETRY_S, random.random)
+                pause_s = after(problem.retry_after_s or RETRY_S, jitter)
                 again = problem.nothing_done or (repeatable and problem.status in (0, 504))
                 if not again or time.monotonic() + pause_s > until_s:
                     raise

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import random
 import select
 import socket
 import subprocess
@@ -22,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from edged.errors import ConfigError
 from edged.pages.container import GATEWAY_DIRECTORY
-from edged.platform.backoff import Backoff
+from edged.platform.backoff import Backoff, jitter
 from edged.platform.timers import TimerFd
 from edged.sources._tcp_socket import TcpSettings, listen
 from edged.sources._tcp_source import TcpSource
@@ -84,7 +83,7 @@ class PagesSource(TcpSource):
         self._pidfd = -1
         self._started_s = 0.0
         self._starts = 0
-        self._backoff = Backoff(random.random, 0.25, 30.0)
+        self._backoff = Backoff(jitter, 0.25, 30.0)
         self._timer: TimerFd | None = None
         self._control: select.epoll | None = None
 

@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import random
 import re
 import select
 import socket
@@ -42,7 +41,7 @@ from edged.data.table_terms import POSTGRES
 from edged.documents import reader as doc
 from edged.documents.reach import Reach
 from edged.errors import ConfigError, JobError
-from edged.platform.backoff import Backoff
+from edged.platform.backoff import Backoff, jitter
 from edged.platform.timers import TimerFd
 from edged.sources import _postgres_wire as wire
 from edged.sources._postgres_wire import Position
@@ -167,7 +166,7 @@ class PostgresSource(Source):
         self._head: tuple[Batch, Position] | None = None
         """Rows that wait for room, and the position behind them."""
         self._state = wire.ChildState("is starting")
-        self._backoff = Backoff(random.random)
+        self._backoff = Backoff(jitter)
         self._retry_us = 0
         """No child is started before this monotonic time."""
         self._timer = TimerFd()

@@ -35,7 +35,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import random
 import signal
 import socket
 import threading
@@ -45,6 +44,7 @@ from typing import Any
 
 from edged.links.page import is_link
 from edged.pages.container import is_carried
+from edged.platform.backoff import jitter
 from edged.uplink import telemetry
 from edged.uplink.client import CollectorClient
 from edged.uplink.execution import execute, lost_header
@@ -69,7 +69,7 @@ class Child:
         self._config = config
         self._sender = Sender(
             [(s, int(v), text) for s, v, text in config["schemas"]],
-            random.random,
+            jitter,
             int(config["request_bytes"]),
         )
         self._sender.desired_version = int(config.get("desired_version", 0))

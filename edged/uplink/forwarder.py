@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import random
 import threading
 import time
 from collections import OrderedDict
@@ -26,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from edged.pages.container import TABLE_AT, Contents, contents, table_bytes
+from edged.platform.backoff import jitter
 from edged.uplink.client import CollectorClient
 from edged.uplink.execution import execute, lost_header
 from edged.uplink.forwarded_device import Container, ForwardedDevice
@@ -130,7 +130,7 @@ class Forwarder:
         device = self._devices.get(key)
         if device is None:
             device = self._devices[key] = ForwardedDevice(
-                found, self._directory, int(self._config["request_bytes"]), random.random
+                found, self._directory, int(self._config["request_bytes"]), jitter
             )
         return device
 

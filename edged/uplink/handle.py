@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import random
 import select
 import socket
 import subprocess
@@ -24,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from edged.errors import ConfigError
 from edged.links.page import is_link
 from edged.pages.container import is_carried
-from edged.platform.backoff import Backoff
+from edged.platform.backoff import Backoff, jitter
 from edged.platform.timers import TimerFd
 from edged.uplink import telemetry
 from edged.uplink.link_states import LinkStates
@@ -104,7 +103,7 @@ class Uplink:
         self._started_s = 0.0
         self._restart_at_s: float | None = None
         """When the next child starts; None: a child runs, or none is to run."""
-        self._backoff = Backoff(random.random, min(RESTART_BASE_S, restart_s_max), restart_s_max)
+        self._backoff = Backoff(jitter, min(RESTART_BASE_S, restart_s_max), restart_s_max)
         self._deaths = 0
         """Consecutive children that died before LIFE_S_MIN."""
         self._timer = TimerFd()

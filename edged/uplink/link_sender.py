@@ -14,7 +14,6 @@ from __future__ import annotations
 import base64
 import contextlib
 import os
-import random
 import select
 import ssl
 import threading
@@ -27,7 +26,7 @@ from edged.client.ack_wait import AckWait
 from edged.client.connection import FrameConnection, host_and_port, tls_context
 from edged.links.flatbuffer import messages
 from edged.links.page import LINK_HEADER_BYTES, LinkPage, unpack_header
-from edged.platform.backoff import Backoff
+from edged.platform.backoff import Backoff, jitter
 from edged.uplink.link_queue import LinkQueue, LinkRefused
 from edged.uplink.send_queue import PageLocation
 
@@ -69,11 +68,11 @@ class LinkSender:
         self._lock = threading.Lock()
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._renew = self._closing = False
-        self._backoff = Backoff(random.random, cap_s=BACKOFF_S_MAX)
-        self._refusals = Backoff(random.random, REFUSED_BASE_S, REFUSED_S_MAX, REFUSED_S_MAX)
+        self._backoff = Backoff(jitter, cap_s=BACKOFF_S_MAX)
+        self._refusals = Backoff(jitter, REFUSED_BASE_S, REFUSED_S_MAX, REFUSED_S_MAX)
         self._state, self._problem = IDLE, ""
         self._counts = dict.fromkeys(("rows", "bytes", "pages", "connections", "failures"), 0)
-        self._wait = AckWait(random.random)
+        self._wait = AckWait(jitter)
         self._file: tuple[str, int] | None = None
         self._thread = threading.Thread(target=self._run, name=f"{name}/{instance}", daemon=True)
 

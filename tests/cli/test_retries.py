@@ -16,7 +16,7 @@ ROWS = (b"{}", "application/x-ndjson")
 def pauses(monkeypatch):
     """The client's pauses; time passes only in its sleeps."""
     slept = []
-    monkeypatch.setattr(module, "random", SimpleNamespace(random=lambda: 0.0))
+    monkeypatch.setattr(module, "jitter", lambda: 0.0)
     clock = SimpleNamespace(sleep=slept.append, monotonic=lambda: float(sum(slept)))
     monkeypatch.setattr(module, "time", clock)  # the client's own clock; other threads keep theirs
     return slept
@@ -52,7 +52,7 @@ def test_what_was_not_done_is_asked_again_when_the_answer_says(pauses, status):
 
 def test_clients_that_were_refused_together_do_not_come_again_together(pauses, monkeypatch):
     for share in (0.25, 0.75):
-        monkeypatch.setattr(module, "random", SimpleNamespace(random=lambda share=share: share))
+        monkeypatch.setattr(module, "jitter", lambda share=share: share)
         client([refused(503, "4"), httpx.Response(200, json=DEVICE)])[0].device()
     assert pauses == [5, 7]
 

@@ -8,7 +8,6 @@ a position after a lost connection and after its own death.
 
 from __future__ import annotations
 
-import random
 import time
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from edged.data.schema import Schema
-from edged.platform.backoff import Backoff
+from edged.platform.backoff import Backoff, jitter
 from edged.sources._postgres_wire import Position
 from edged.sources.postgres_child.change_stream import ChangeStream
 from edged.sources.postgres_child.channel import SourceChannel
@@ -38,7 +37,7 @@ class Replication:
         self._snapshot = bool(config["snapshot"])
         self._at = Position.read(config["position"])
         """The position behind all rows that were sent."""
-        self._backoff = Backoff(random.random)
+        self._backoff = Backoff(jitter)
 
     def run(self) -> None:
         """Replicate until the socket ends."""
