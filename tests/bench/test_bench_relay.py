@@ -31,6 +31,7 @@ def test_packets_reach_the_third_daemon_once_and_in_order():
     assert result["raw"]["packets_per_s"] > 0 and result["disk"]["bytes_per_s"] > 0
 
 
+@pytest.mark.whole
 def test_the_first_daemon_slows_down_with_the_last():
     result = staircase.measure(staircase.Stair(4.0, (1, 3)), lambda _: None)
     assert result["lost"] == 0 and result["in_order_once"]
