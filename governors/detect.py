@@ -45,6 +45,7 @@ _MODELS = (
     ("jetson nano", "jetson-nano"),
     ("raspberry pi 5", "raspberry-pi-5"),
 )
+X86 = "x86"
 _X86 = ("GenuineIntel", "AuthenticAMD", "HygonGenuine")
 
 
@@ -69,6 +70,11 @@ class DetectedBoard:
         return self.soc.startswith("tegra")
 
 
+def boards() -> tuple[str, ...]:
+    """Names of all boards that are detected."""
+    return tuple(dict.fromkeys([*(name for _, name in (*_MODULES, *_MODELS)), X86]))
+
+
 def detect(sysfs: Sysfs) -> DetectedBoard:
     """The board of a tree.  A board that matches nothing has the name `unknown` and its own model
     name."""
@@ -83,7 +89,7 @@ def detect(sysfs: Sysfs) -> DetectedBoard:
         maker, product = (
             sysfs.get(f"{DMI}/{part}") or "" for part in ("sys_vendor", "product_name")
         )
-        return DetectedBoard("x86", f"{maker} {product}".strip(), "", "", _of_product(product))
+        return DetectedBoard(X86, f"{maker} {product}".strip(), "", "", _of_product(product))
     return DetectedBoard("unknown", model, soc, _release(sysfs.get(RELEASE) or ""), None)
 
 

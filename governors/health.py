@@ -126,7 +126,7 @@ class HealthReader:
 
     def _find(self) -> None:
         sysfs = self._sysfs
-        self._zones = [(at, name, _trips(sysfs, at)) for at, name in zones(sysfs)]
+        self._zones = [(at, name, trip_points(sysfs, at)) for at, name in zones(sysfs)]
         self._gpus = list(_gpus(sysfs))
         if not self._simulated and not tegra_gpu(sysfs):
             self._gpus += gpu_loads(sysfs)
@@ -177,7 +177,8 @@ def celsius(sysfs: Sysfs, zone: str) -> float | None:
     return milli_c / 1000 if milli_c is not None and plausible else None
 
 
-def _trips(sysfs: Sysfs, at: str) -> tuple[tuple[str, float], ...]:
+def trip_points(sysfs: Sysfs, at: str) -> tuple[tuple[str, float], ...]:
+    """The lowest trip point of each kind of a zone, by its directory, in °C."""
     lowest: dict[str, float] = {}
     for number in range(16):
         kind = sysfs.get(f"{at}/trip_point_{number}_type")

@@ -28,6 +28,8 @@ TERMS = (
     "memory_clock", "memory_traffic", "wake",
 )  # fmt: skip
 """Terms of the power model; `governors.power` has the equation."""
+PARTS = ("clocks", "rails", "gpu", "thermal", "suspend", "package")
+"""Parts of a board whose state docs/boards.md lists."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,6 +249,8 @@ class BoardProfile:
     tree: TreeFacts
     modes: tuple[Mode, ...] = ()
     default_mode: int | None = None
+    measured: tuple[tuple[str, str], ...] = ()
+    """Part (PARTS), and the source that has seen it on a real board."""
 
     @property
     def core_count(self) -> int:

@@ -174,6 +174,10 @@ _Power: Any = defstruct(
 )
 
 
+_Part = Literal["clocks", "rails", "gpu", "thermal", "suspend", "package"]
+"""`governors.profile.PARTS`."""
+
+
 class _Document(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     format: Literal[1]
     name: str
@@ -194,6 +198,9 @@ class _Document(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     uplink: UplinkFigures
     tree: TreeFacts
     modes: _Modes | None = None
+    measured: dict[
+        Literal["clocks", "rails", "gpu", "thermal", "suspend", "package"], NotBlank
+    ] = {}
 
 
 def _known(value: Any) -> Any:
@@ -246,6 +253,7 @@ def _profile(d: _Document) -> BoardProfile:
         tree=d.tree,
         modes=() if d.modes is None else d.modes.mode,
         default_mode=None if d.modes is None else d.modes.default,
+        measured=tuple(d.measured.items()),
     )
 
 

@@ -31,13 +31,17 @@ GROUP = "edged"
 @checks.board_option("[default: /]")
 @click.option("--root", hidden=True, type=checks.Board())
 @click.option("--list", "listed", is_flag=True, help="List the profiles and what each knows.")
+@click.option("--template", type=click.Path(exists=True, dir_okay=False, path_type=Path),
+              metavar="REPORT",
+              help="Print a profile's skeleton, from `edged doctor --report`.")  # fmt: skip
 @click.option("--power-model", "stand_in", metavar="NAME", default="",
               help="A profile whose figures stand in where the board has none.")  # fmt: skip
 @click.option("--helper", default=HELPER, type=click.Path(path_type=Path), show_default=True,
               help="The root helper's socket.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="As JSON, with every source.")
 def command(
-    board: str | None, root: str | None, listed: bool, stand_in: str, helper: Path, as_json: bool
+    board: str | None, root: str | None, listed: bool, template: Path | None, stand_in: str,
+    helper: Path, as_json: bool,
 ) -> None:  # fmt: skip
     """Show how many of the board's watts edged can influence, then the detected hardware, what may
     be read and set, and why the rest may not.
@@ -52,6 +56,9 @@ def command(
     from governors.errors import GovernorError
 
     console = Console(markup=False, highlight=False)
+    if template is not None:
+        click.echo(_skeleton(template), nl=False)
+        return
     if listed:
         found = _board_list.profiles()
         if as_json:
@@ -70,6 +77,16 @@ def command(
         click.echo(json.dumps(document, indent=1))
         return
     _print(document, console)
+
+
+def _skeleton(report: Path) -> str:
+    """A profile's skeleton from a report.  Raises ConfigError."""
+    from governors import board_report, profile_template
+
+    try:
+        return profile_template.skeleton(board_report.read(report.read_bytes(), str(report)))
+    except board_report.ReportError as problem:
+        raise ConfigError(f"--template: {problem}") from problem
 
 
 def describe(sysfs: Sysfs, helper: Path, simulated: bool, stand_in: str = "") -> dict[str, Any]:

@@ -26,14 +26,24 @@ MARKS = {"ok": ("✓", "green"), "optional": ("·", "dim"), "warning": ("!", "ye
               help="Directory of the store.  [default: the configuration's]")  # fmt: skip
 @checks.board_option("[default: the configuration's]")
 @click.option("--strict", is_flag=True, help="Warnings fail, too.")
-@click.option("--json", "as_json", is_flag=True, help="The findings as JSON.")
+@click.option("--report", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
+              help="Write what the kernel shows, for an issue, to FILE.")  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="The findings, or the report, as JSON.")
 def command(
-    config_file: Path | None, store: Path | None, board: str | None, strict: bool, as_json: bool
-) -> int:
+    config_file: Path | None, store: Path | None, board: str | None, strict: bool,
+    report: Path | None, as_json: bool,
+) -> int:  # fmt: skip
     """Examine this machine: what edged can run, measure and set here, what not and why, and the
     command that mends it.
 
     Changes nothing and needs no root.  Exits with 0 where edged works, 1 where something fails.
+
+    --report FILE writes one JSON file: the board's model and chip, versions of kernel,
+    distribution, Python and edged, clocks with their tables, GPU, idle states, channels of power
+    sensors, thermal zones with trip points, cooling devices, suspend states, what of the profile
+    matches, and the name and state of each check here.  It holds no host or user names, no serial
+    numbers, no network addresses, no paths, no configuration and no tokens; read it before you
+    publish it.  docs/boards.md lists its fields.
     """
     from rich.console import Console
 
@@ -43,12 +53,48 @@ def command(
     found = [(area, finding) for area, check in load() for finding in _findings(check, machine)]
     bad = {Verdict.FAILURE, Verdict.WARNING} if strict else {Verdict.FAILURE}
     works = not any(finding.state in bad for _, finding in found)
-    if as_json:
+    if report is not None:
+        _write_report(machine, found, report, as_json)
+    elif as_json:
         rows = [{"area": area, **asdict(finding)} for area, finding in found]
         click.echo(json.dumps({"ok": works, "findings": rows}, indent=1))
     else:
         _print(found, Console(highlight=False))
     return 0 if works else 1
+
+
+def _write_report(
+    machine: Machine, found: list[tuple[str, Finding]], path: Path, as_json: bool
+) -> None:
+    """Write the board's report, and say what of the profile matches."""
+    from edged import __version__
+    from edged.cli.board import opened
+    from edged.energy.settings import SIMULATED
+    from governors.board_report import examine
+
+    checks.output("--report", path)
+    states = sorted({(area, finding.name, finding.state.value) for area, finding in found})
+    with opened(machine.board) as sysfs:
+        simulated = machine.board.startswith(SIMULATED)
+        report = examine(sysfs, __version__, simulated, states, _own_names())
+    path.write_bytes(report.encode())
+    if as_json:
+        click.echo(report.encode(), nl=False)
+        return
+    click.echo(f"{path}: {report.board.model or 'a machine without a model name'}")
+    for match in report.matches:
+        click.echo(f"  {match.part}: {' '.join((match.state, match.detail)).rstrip()}")
+    if not report.matches:
+        click.echo(f"  no profile describes it: edged board --template {path} makes a skeleton")
+
+
+def _own_names() -> list[str]:
+    """Names of this process's user and machine, beside those that the board's tree has."""
+    import os
+    import socket
+
+    names = [os.environ.get(name, "") for name in ("USER", "LOGNAME", "SUDO_USER", "HOSTNAME")]
+    return [*names, socket.gethostname(), socket.gethostname().partition(".")[0]]
 
 
 def _machine(config_file: Path | None, store: Path | None, board: str | None) -> Machine:

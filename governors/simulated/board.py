@@ -100,6 +100,11 @@ class SimulatedBoard(Commands):
         with every `advance`, and only then.  Raises ProfileError.
         """
         self.profile, self.model = profile, PowerModel(profile)
+        idle = self.model.watts(self.model.idle_load())
+        for name in (channel.rail for channel in profile.sensor.channels):
+            if name not in idle:
+                raise ProfileError(f"{profile.name}: no [[power.idle]] of {name} is known, which"
+                                   " the sensor of a simulated board shows")  # fmt: skip
         self.background = Background()
         self.now_us = clock_us() if clock_us else 0
         self.input_joules = 0.0
@@ -108,7 +113,6 @@ class SimulatedBoard(Commands):
         """Service time of all work so far, at the clocks of the request."""
         self._build(directory)
         self.sysfs = SimulatedSysfs(directory)
-        idle = self.model.watts(self.model.idle_load())
         self.sensors = Sensors(profile, self.sysfs, idle, self.now_us, seed, noise)
         self._started_us = self.now_us
         self._race = clocks.Race(0.0, 0.0, 0.0)

@@ -8,10 +8,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
-from edged.cli._doctor import board, centre, runtime, services, system
+from edged.cli import doctor
+from edged.cli._doctor import base, board, centre, runtime, services, system
 from edged.cli._doctor.base import AREAS, Machine, Verdict, load
+from edged.cli.board import command as board_command
 from edged.config import read
+from governors import profile_reader
 from tests.governors import trees
 
 DAEMON_FILES = ("proc/meminfo", "proc/mounts")
@@ -187,6 +191,30 @@ def test_the_command_reports_a_simulated_board_as_json(tmp_path):
     assert document["ok"] is True
     (rail,) = [f["text"] for f in document["findings"] if f["name"] == "input"]
     assert rail.endswith("simulated")
+
+
+def test_a_report_is_written_and_printed_and_a_skeleton_is_made_of_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(base, "CHECKS", [])
+    monkeypatch.setenv("USER", "thermal-lab")
+    tree, file = tmp_path / "thermal-lab", tmp_path / "board.json"
+    trees.plant(tree, "xavier-nx-r35")
+    options = ["--board", str(tree), "--store", str(tmp_path / "thermal-lab/store")]
+    done = CliRunner().invoke(doctor.command, [*options, "--report", str(file), "--json"])
+    assert done.exit_code == 0, done.output
+    assert done.output == file.read_text()
+    assert "thermal-lab" not in done.output
+    assert json.loads(done.output)["board"]["name"] == "xavier-nx"
+    made = CliRunner().invoke(board_command, ["--template", str(file)])
+    assert profile_reader.parse(made.output, "made").name == "xavier-nx"
+    file.write_text("{}")
+    refused = CliRunner().invoke(board_command, ["--template", str(file)])
+    assert "no report of `edged doctor --report`" in str(refused.exception)
+
+
+def test_the_help_says_what_a_report_holds():
+    told = CliRunner().invoke(doctor.command, ["--help"]).output
+    for word in ("model", "kernel", "power sensors", "no host or user names", "tokens"):
+        assert word in " ".join(told.split())
 
 
 def test_a_failure_is_exit_code_1_and_has_its_remedy(tmp_path):
