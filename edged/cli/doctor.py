@@ -70,7 +70,7 @@ def _write_report(
     from edged import __version__
     from edged.cli.board import opened
     from edged.energy.settings import SIMULATED
-    from governors.board_report import examine
+    from governors.board_facts import examine
 
     checks.output("--report", path)
     states = sorted({(area, finding.name, finding.state.value) for area, finding in found})

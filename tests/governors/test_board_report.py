@@ -6,7 +6,8 @@ import msgspec
 import pytest
 
 from governors import anonymity, board_report, board_states, profile_reader
-from governors.board_report import examine, kernel_release, read
+from governors.board_facts import examine, kernel_release
+from governors.board_report import read
 from governors.detect import boards
 from governors.power import PowerModel
 from governors.profile import PARTS
@@ -165,7 +166,7 @@ class TestReading:
         with pytest.raises(board_report.ReportError, match="host"):
             read(json.dumps(more).encode())
         with pytest.raises(board_report.ReportError, match="at most"):
-            read(b" " * (board_report.BYTES_MAX + 1))
+            read(b" " * (board_report.REPORT_BYTES_MAX + 1))
 
     def test_texts_of_a_foreign_report_stay_texts_in_the_skeleton(self, tmp_path):
         report = examine(trees.plant(tmp_path, "no-control"), "0.1.0", simulated=False)
