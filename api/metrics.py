@@ -121,6 +121,7 @@ def exposition_of(snapshot: Snapshot | None) -> Exposition:
         _energy(out, snapshot["energy"])
         _clocks(out, snapshot["energy"])
         _health(out, snapshot["energy"])
+        _suspends(out, snapshot["energy"])
     out.add("edged_metrics_left_out", out.left_out)
     return out
 
@@ -356,6 +357,19 @@ def _health(out: Exposition, energy: Mapping[str, Any]) -> None:
         out.add("edged_throttle_events_total", found["events"], **labels)
     for gpu in energy["gpu_load"]:
         out.add("edged_gpu_load_ratio", gpu["share"], gpu=gpu["gpu"], **mark)
+
+
+def _suspends(out: Exposition, energy: Mapping[str, Any]) -> None:
+    """Suspends between beats; none where they are not asked for."""
+    found = energy["suspend"]
+    if found["state"] == "off":
+        return
+    out.add("edged_suspends_total", found["count"])
+    out.add("edged_suspends_late_total", found["late"])
+    out.add("edged_suspends_failed_total", found["failed"])
+    out.add("edged_suspended_seconds_total", found["seconds"])
+    if found["problem"]:
+        out.add_info("edged_suspend_problem_info", problem=found["problem"])
 
 
 def _states(

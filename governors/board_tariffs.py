@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from governors.curve import CalibrationCurve
 from governors.power import BoardLoad, PowerModel
 from governors.profile import BoardProfile, IdleState
+from governors.suspend import SuspendCost
 from governors.tariff import Gating, RadioPrice, Sleep, Tariff
 
 
@@ -202,3 +203,25 @@ def _gating(model: PowerModel) -> Gating:
     )
     delay_us = 1e3 * (p.gpu.railgate_delay_ms or 0.0)
     return Gating(powered, delay_us, sum(wakes) if wakes else None, priced)
+
+
+def suspend_cost(
+    tariff: Tariff | None, profile: BoardProfile | None, watts: float, cores_hz: int
+) -> SuspendCost | None:
+    """What a suspend of this board draws; `watts`: as configured, 0 for the profile's.  None where
+    it is not known.  Entering and leaving are taken to keep one core busy at its highest clock,
+    `cores_hz`."""
+    known = None if profile is None or profile.suspend is None else profile.suspend.watts
+    source = "energy.suspend_watts" if watts else "" if known is None else known.source
+    value = watts or (None if known is None else known.value)
+    if tariff is None or value is None:
+        return None
+    busy = tariff.race_watts("cpu", cores_hz, 1.0) if cores_hz else 0.0
+    busy = max(tariff.idle_watts, busy)
+    cost = SuspendCost(tariff.idle_watts, value, source, busy)
+    if profile is None or profile.suspend is None:
+        return cost
+    enter, leave = profile.suspend.enter_s.value, profile.suspend.leave_s.value
+    if enter is None or leave is None:
+        return cost
+    return replace(cost, transition_us=1e6 * (enter + leave), leave_us=1e6 * leave)

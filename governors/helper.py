@@ -2,7 +2,8 @@
 
 It runs as root and reads one JSON line per request from a unix socket (`actuators._helper_client`):
 the name of a knob or switch, one of its files, and a value.  No path crosses the socket.  Only
-files and values of `actuators.allow` are written.
+files and values of `actuators.allow` are written.  With `--suspend` a peer may also suspend the
+machine, until an alarm that the helper sets (`actuators.suspend`).
 
 Access: the socket has mode 0660 of root and the group.  The peer's credentials (SO_PEERCRED) must
 name root, this user or a member of the group, and are logged.  Limits: one thread, CONNECTIONS
@@ -171,6 +172,9 @@ def main() -> None:
     parser.add_argument("--socket", type=Path, default=Path(SOCKET))
     parser.add_argument("--group", help="Group that may connect, besides root.")
     parser.add_argument("--root", type=Path, default=Path("/"), help="The board's tree.")
+    parser.add_argument(
+        "--suspend", action="store_true", help="Peers may suspend the machine for a time."
+    )
     parser.add_argument("--idle", type=float, default=IDLE_S, help="Seconds of silence allowed.")
     options = parser.parse_args()
     gid = grp.getgrnam(options.group).gr_gid if options.group else None
@@ -179,7 +183,8 @@ def main() -> None:
     if (listener := systemd_socket()) is None:
         own = listener = listen(options.socket, gid)
     try:
-        Helper(AllowList(open_root(options.root)), listener, gid, options.idle).serve()
+        board = AllowList(open_root(options.root), suspends=options.suspend)
+        Helper(board, listener, gid, options.idle).serve()
     finally:
         if own is not None:
             options.socket.unlink(missing_ok=True)

@@ -192,6 +192,17 @@ class UplinkFigures(Struct, frozen=True, forbid_unknown_fields=True):
     source: NotBlank
 
 
+@dataclass(frozen=True, slots=True)
+class SuspendFigures:
+    """What a suspend to memory draws and takes."""
+
+    watts: Figure
+    """Of the input, suspended."""
+    enter_s: Figure
+    leave_s: Figure
+    """From the alarm until processes run again."""
+
+
 class TreeFacts(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Contents of the board's kernel files, for the tree of a simulated board."""
 
@@ -251,6 +262,8 @@ class BoardProfile:
     default_mode: int | None = None
     measured: tuple[tuple[str, str], ...] = ()
     """Part (PARTS), and the source that has seen it on a real board."""
+    suspend: SuspendFigures | None = None
+    """None: it is not known whether the board can suspend."""
 
     @property
     def core_count(self) -> int:

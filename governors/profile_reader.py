@@ -28,6 +28,7 @@ from governors.profile import (
     Mode,
     Opp,
     Sensor,
+    SuspendFigures,
     Term,
     Transition,
     TreeFacts,
@@ -155,6 +156,16 @@ class _Rail(Struct, frozen=True, forbid_unknown_fields=True):
     part_of: str | None = None
 
 
+class _Suspend(Struct, frozen=True, forbid_unknown_fields=True):
+    watts: _Figure
+    enter: _Figure
+    leave: _Figure
+
+    @property
+    def figures(self) -> SuspendFigures:
+        return SuspendFigures(self.watts.figure, self.enter.figure, self.leave.figure)
+
+
 class _Modes(Struct, frozen=True, forbid_unknown_fields=True):
     source: NotBlank
     default: int
@@ -201,6 +212,7 @@ class _Document(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     measured: dict[
         Literal["clocks", "rails", "gpu", "thermal", "suspend", "package"], NotBlank
     ] = {}
+    suspend: _Suspend | None = None
 
 
 def _known(value: Any) -> Any:
@@ -254,6 +266,7 @@ def _profile(d: _Document) -> BoardProfile:
         modes=() if d.modes is None else d.modes.mode,
         default_mode=None if d.modes is None else d.modes.default,
         measured=tuple(d.measured.items()),
+        suspend=None if d.suspend is None else d.suspend.figures,
     )
 
 

@@ -8,6 +8,7 @@ import struct
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 from hypothesis import given
@@ -66,11 +67,11 @@ def test_a_start_reports_its_steps_and_then_ready(systemd, event_loop, made):
 
 
 def test_a_reload_says_when_it_began_on_the_monotonic_clock(systemd, made):
-    service, before = made(systemd), SystemClock().monotonic_us()
+    service, before = made(systemd), time.monotonic_ns() // 1000
     service.reloading()
     service.reloaded("refused: store.byte_max")
     begun = received(systemd)
-    assert before <= int(begun.pop("MONOTONIC_USEC")) <= SystemClock().monotonic_us()
+    assert before <= int(begun.pop("MONOTONIC_USEC")) <= time.monotonic_ns() // 1000
     assert begun == {"RELOADING": "1"}
     assert received(systemd) == {"READY": "1", "STATUS": "refused: store.byte_max"}
 

@@ -9,6 +9,7 @@ import click
 
 from edged.console import options as checks
 from edged.errors import ConfigError
+from governors.quantities import POWER
 
 
 @click.command(name="explain")
@@ -24,13 +25,16 @@ from edged.errors import ConfigError
               type=click.FloatRange(0, min_open=True),
               help="Tuples/s of each stream, for --board.")  # fmt: skip
 @click.option("--policy", help="For --board.  [default: the job's own, else hands_off]")
+@click.option("--suspend-watts", type=checks.WithUnit(POWER, plain=False), default=0.0,
+              help="Of the suspended board, e.g. 150mW: show from which promise on a suspend"
+              " between beats pays.  [default: the board's profile]")  # fmt: skip
 @click.option("--door", type=click.Path(path_type=Path),
               help="A running daemon's socket: show the job's actual cost beside it, and what its"
               " tables' merges are due.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="The plan as JSON.")
 def command(
     job: str, directory: Path | None, board: str | None, rate: float, policy: str | None,
-    door: Path | None, as_json: bool,
+    suspend_watts: float, door: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Print what JOB (a TOML or JSON document) will do: graph, operators, state, schemas.
 
@@ -55,7 +59,7 @@ def command(
         from edged.energy import predict
 
         energy = {
-            "predicted": predict.predict(plan, board, rate, policy),
+            "predicted": predict.predict(plan, board, rate, policy, suspend_watts),
             "measured": None if door is None else predict.measured(door, plan),
         }
     if as_json:

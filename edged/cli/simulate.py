@@ -11,7 +11,7 @@ import click
 
 from edged.console import options as checks
 from edged.errors import ConfigError
-from governors.quantities import ENERGY
+from governors.quantities import ENERGY, POWER
 
 _SUFFIXES = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9}
 SWEEP_POINTS_A_DECADE = 4
@@ -42,6 +42,9 @@ SWEEP_POINTS_A_DECADE = 4
 @click.option("--matches", default=0.01, show_default=True, type=checks.Number(0),
               help="Matches of joins per tuple.")  # fmt: skip
 @click.option("--upload-within", help="Longest wait of results for an upload window.")
+@click.option("--suspend-watts", type=checks.WithUnit(POWER, plain=False),
+              help="Suspend the board between beats; 150mW: what its input draws then, 0W: as its"
+              " profile says.")  # fmt: skip
 @click.option("--memory-cap", is_flag=True, help="Policies may cap the memory clock.")
 @click.option(
     "--sweep", metavar="rate=A..B", help="Or latency=50ms..2s; or a list, rate=1k,5k,20k."
@@ -59,8 +62,8 @@ SWEEP_POINTS_A_DECADE = 4
 def command(
     job: str, board: str, mode: str | None, rate: str, latency: str | None, policy: str | None,
     pairs: tuple[str, ...], battery_j: float | None, seconds: float, seed: int, sends: float,
-    matches: float, upload_within: str | None, memory_cap: bool, sweep: str | None,
-    store: Path | None, gpu: bool, json_path: Path | None, plot: Path | None,
+    matches: float, upload_within: str | None, suspend_watts: float | None, memory_cap: bool,
+    sweep: str | None, store: Path | None, gpu: bool, json_path: Path | None, plot: Path | None,
 ) -> None:  # fmt: skip
     """Run JOB's beats on a simulated board in virtual time: power, energy a tuple, latency, clocks
     and sleep, and what bounds the rate.
@@ -97,6 +100,7 @@ def command(
             battery_j=battery_j,
             upload_within_us=0 if upload_within is None else _us("--upload-within", upload_within),
             memory_cap=memory_cap,
+            suspend_watts=suspend_watts,
             calibrated=None if store is None else load_profile(store),
             energy=None if store is None else load_energy(store),
             gpu=gpu,

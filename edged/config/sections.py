@@ -191,6 +191,16 @@ class EnergySection:
         "Additions to the board's meters: labels, external meters, the radio; see "
         "docs/config.md, Settings of meters.", example='{ labels = { "6-0040/1" = "POM_5V_CPU" } }',
     )  # fmt: skip
+    suspend: str = _setting(
+        kinds.choice(("off", "freeze", "mem")), "off",
+        "Suspend the machine between beats, for jobs whose sources all poll: to idle, or to "
+        "memory; see docs/energy.md, Suspend.", example='"mem"',
+    )  # fmt: skip
+    suspend_watts: float = _setting(
+        kinds.number(0, 1000), 0.0,
+        "Watts of the whole input while suspended, as you measured them.  0: the profile's.",
+        example="0.15",
+    )  # fmt: skip
     helper: str = _setting(
         kinds.path(), "/run/edged/governor.sock",
         "Socket of the root helper that sets limits of clocks.",

@@ -22,7 +22,12 @@ from edged.documents.reader import load_document
 from edged.energy.settings import NO_BOARD, EnergySettings
 from edged.energy.sleeps import GPU_PM, OFFLINE, UCLAMP, parse_allowed
 from edged.errors import ConfigError, EdgedError, JobError
-from edged.job.coexistence import check_coexistence, check_listeners, check_store_size
+from edged.job.coexistence import (
+    check_coexistence,
+    check_hearing,
+    check_listeners,
+    check_store_size,
+)
 from edged.job.confinement import Confinement, is_confined
 from edged.job.plan import JobPlan, faults, parse_job
 from governors.actuators.base import discover
@@ -99,8 +104,9 @@ def energy(config: Config) -> EnergySettings:
     side, board = config.energy, board_of(config).board
     found = meters.parse(side.meters)
     return EnergySettings(
-        board, side.policy, side.settings, side.allow, found, Path(side.helper), side.power_model
-    )
+        board, side.policy, side.settings, side.allow, found, Path(side.helper), side.suspend,
+        side.suspend_watts, side.power_model,
+    )  # fmt: skip
 
 
 def energy_faults(config: Config) -> Iterator[SettingError]:
@@ -260,6 +266,7 @@ def _coexistence_faults(config: Config, found: Sequence[JobPlan]) -> list[EdgedE
         check_coexistence(found)
         check_listeners(found)
         check_store_size(config.store.bytes_max or None, found)
+        check_hearing(found, config.energy.suspend)
     except EdgedError as problem:
         return [problem]
     return []

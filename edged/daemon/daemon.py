@@ -99,6 +99,7 @@ class Daemon:
         commands = DoorCommands(parts, self.centre, self.reloader, self.stop)
         self.door = Door(parts.door, commands, parts.clock, parts.events, self._watched_status)
         parts.event_loop.add_control(self.door.fileno(), self.door.serve)
+        parts.event_loop.on_resumed = parts.uplink.resumed
         self._watch_uplink()
         self.until_end: UntilEnd | None = None
         if until_end:
@@ -251,8 +252,9 @@ def _build(
     )  # fmt: skip
     inputs.start(recovered.jobs)
     host = DaemonJobHost(
-        recovered.registry, store, settings.store_bytes_max, control, energy, stats
-    )
+        recovered.registry, store, settings.store_bytes_max, control, energy, stats,
+        settings.energy.suspend,
+    )  # fmt: skip
     heart = Heart(
         recovered.registry, inputs, store, committer, event_loop, stats, clock, workers,
         LeaveAlone() if energy is None else energy, publisher, host,
@@ -350,6 +352,23 @@ def _connect_energy(parts: Parts, energy: EnergyGovernor) -> None:
     if parts.uplink.exists:
         energy.connect_uplink(parts.uplink.pid, parts.uplink.coalescer)
     parts.event_loop.add_control(energy.watch.timer.fileno(), energy.read)
+    energy.suspends.connect(
+        parts.inputs.sources, lambda: parts.heart.jobs, partial(_awaits, parts),
+        lambda us: parts.event_loop.on_resumed(us),
+    )  # fmt: skip
+    parts.event_loop.before_wait = energy.suspends.before_wait
+
+
+def _awaits(parts: Parts) -> bool:
+    """Whether a commit is in flight, or pages are on their way: neither held back until their
+    upload is due, nor without a centre that answers."""
+    if parts.committer.at_work or parts.heart.state != "running":
+        return True
+    uplink = parts.uplink.status()
+    if uplink is None or uplink["state"] != "sending" or not uplink["connected"]:
+        return False
+    parts.uplink.take_acks_soon()
+    return bool(parts.store.backlog_pages > uplink["held"]["pages"])
 
 
 def _link_centre(parts: Parts, uplink: Uplink) -> CentreLink:

@@ -10,7 +10,12 @@ from edged.beat.stats import Stats
 from edged.daemon.job_counts import JobCounts
 from edged.daemon.uplink_control import UplinkControl
 from edged.energy.runtime import EnergyGovernor
-from edged.job.coexistence import check_coexistence, check_listeners, check_store_size
+from edged.job.coexistence import (
+    check_coexistence,
+    check_hearing,
+    check_listeners,
+    check_store_size,
+)
 from edged.job.plan import JobPlan
 from edged.links.page import is_link
 from edged.store import Store
@@ -27,7 +32,10 @@ class DaemonJobHost:
         uplink: UplinkControl,
         energy: EnergyGovernor | None,
         stats: Stats,
+        suspend: str = "off",
     ) -> None:
+        """`suspend`: whether the machine is suspended between beats, as configured."""
+        self._suspend = suspend
         self._registry, self._store, self._store_bytes_max = registry, store, store_bytes_max
         self._uplink, self._energy, self._stats = uplink, energy, stats
         self.counts = JobCounts(registry.list)
@@ -36,6 +44,7 @@ class DaemonJobHost:
         """Raise EdgedError where these jobs cannot run together here."""
         check_coexistence(plans)
         check_listeners(plans)
+        check_hearing(plans, self._suspend)
         shelved = list(self._registry.shelved.values())
         shelved_bytes = sum(int(job.footprint.promises["memory_bytes"]) for job in shelved)
         check_store_size(self._store_bytes_max, plans, shelved_bytes)

@@ -8,6 +8,7 @@ a terminal, nothing is sent and there is no watchdog (`edged.platform.notify`).
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Mapping
 
 from edged.platform.clock import Clock
@@ -54,7 +55,7 @@ class SystemdService:
 
     def reloading(self) -> None:
         """A reload has begun; `reloaded` must follow."""
-        self._notifier.send(RELOADING=1, MONOTONIC_USEC=self._clock.monotonic_us())
+        self._notifier.send(RELOADING=1, MONOTONIC_USEC=time.monotonic_ns() // 1000)
 
     def reloaded(self, result: str) -> None:
         """The reload was applied or refused."""

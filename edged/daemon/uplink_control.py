@@ -83,6 +83,11 @@ class UplinkControl:
         self._committer.call(self.coalescer.release)
         self._committer.call(self._uplink.retry)  # opens the windows for the pages it has
 
+    def resumed(self, asleep_us: int) -> None:
+        """The machine was suspended: pauses of the uplink's process have not counted that time."""
+        del asleep_us
+        self._committer.call(self._uplink.resumed)
+
     def set_jobs(
         self,
         plans: Sequence[JobPlan],

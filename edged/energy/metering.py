@@ -161,15 +161,15 @@ class Metering:
         if due is not None:
             self.timer.arm(due)
 
-    def read(self, spent: Spent) -> None:
-        """Read the meters that are due, and book the time since the last reading."""
+    def read(self, spent: Spent, all_meters: bool = False) -> None:
+        """Read the meters that are due, or all, and book the time since the last reading."""
         now = self._clock.monotonic_us()
         self.readings += 1
         if now - self._idle_since.at_us >= IDLE_US:
             self._observe(now)
         busy = self._cores(now)
         if self.sampler.due_us(now) is not None:
-            self.sampler.sample(now, busy)
+            self.sampler.sample(now, busy, all_meters)
         energy = self.sampler.input_energy(self._mark)
         modelled = self._modelled(now)
         if energy is None:
@@ -184,6 +184,28 @@ class Metering:
         self._unreported_j = (1.0 - unread) * self._recent_j(now) if energy.rail != MODEL else 0.0
         self._mark = self.sampler.totals
         self.at_us, self.tuples_read, self.beats_read = now, self.tuples, self.beats
+
+    def resume(self, joules: float) -> tuple[str, float] | None:
+        """The machine was suspended since the last reading, and drew `joules` by its figures.
+
+        Returns the rail and the joules of a meter that has counted through the suspend, and then
+        these count.  The time is not part of the ledger.
+        """
+        now = self._clock.monotonic_us()
+        self.sampler.sample(now, None, True)
+        energy = self.sampler.input_energy(self._mark)
+        counts = (
+            energy is not None
+            and energy.gap_us == 0
+            and energy.rail.name in self.sampler.counted_wholes
+        )
+        if counts and energy is not None:
+            joules = energy.joules
+        self._anchor = (self._anchor[0] + joules, self._modelled(now))
+        self._unreported_j, self._mark, self.at_us = 0.0, self.sampler.totals, now
+        self._observe(now)
+        found = counts and energy is not None and energy.provenance is Provenance.MEASURED
+        return (energy.rail.name, joules) if found and energy is not None else None
 
     def _recent_j(self, now: int) -> float:
         """Modelled joules above idle within the last lag."""

@@ -9,11 +9,13 @@ from typing import Any
 import governors.profile_reader
 from edged.errors import ConfigError
 from edged.job.plan import JobPlan
-from edged.simulate import stages
+from edged.simulate import stages, suspending
 from edged.simulate.report import Question, answer
 from edged.simulate.work import ArrivalLoad
 from governors.base import HANDS_OFF
+from governors.board_tariffs import ModelTariff
 from governors.errors import GovernorError
+from governors.power import PowerModel
 
 SECONDS = 120.0
 """Simulated time."""
@@ -29,9 +31,12 @@ def policy_of(
     return plan.governor.policy, {**plan.governor.settings, **settings}
 
 
-def predict(plan: JobPlan, board: str, rate: float, policy: str | None = None) -> dict[str, Any]:
+def predict(
+    plan: JobPlan, board: str, rate: float, policy: str | None = None, suspend_watts: float = 0.0
+) -> dict[str, Any]:
     """Prediction by `edged simulate` at `rate` tuples/s per stream, without `policy` under the
-    job's own.  Raises ConfigError."""
+    job's own; and whether a suspend between beats would pay, at `suspend_watts` (0: the board's).
+    Raises ConfigError."""
     name, settings = policy_of(plan, policy, {})
     try:
         profile = governors.profile_reader.load(board)
@@ -39,9 +44,13 @@ def predict(plan: JobPlan, board: str, rate: float, policy: str | None = None) -
     except GovernorError as problem:
         raise ConfigError(str(problem)) from problem
     found["stages"] = stages.stage_prices(profile)
+    tariff = ModelTariff(PowerModel(profile))
+    outlook = suspending.suspend_outlook(tariff, profile, plan, suspend_watts)
+    found["suspend"] = {**suspending.suspend_document(outlook),
+                        "text": suspending.suspend_lines(outlook)}  # fmt: skip
     keys = ("provenance", "board", "mode", "input_is", "policy", "rate_per_stream", "watts",
             "joules_per_mtuple", "busy_share", "wakeups_per_s", "saturated", "notes",
-            "stages")  # fmt: skip
+            "stages", "suspend")  # fmt: skip
     return {key: found[key] for key in keys}
 
 
@@ -85,6 +94,7 @@ def lines(predicted: dict[str, Any], figures: dict[str, Any] | None) -> list[str
     if predicted["saturated"]:
         found.append("  SATURATED: more arrives than is processed")
     found += stages.lines(predicted["stages"])
+    found += [f"  {line}" for line in predicted["suspend"]["text"]]
     if figures is None:
         return found
     pair, watts = figures["joules_per_mtuple"], figures["watts"]

@@ -41,6 +41,7 @@ from edged.energy.policies import (
 )
 from edged.energy.policy_store import PolicyStore
 from edged.energy.settings import EnergySettings
+from edged.energy.suspends import Suspends
 from edged.energy.tariffs import board_tariff, prices
 from edged.errors import ConfigError
 from edged.platform.clock import Clock
@@ -95,6 +96,10 @@ class EnergyGovernor:
         self._prices = prices(site, tariff, self.policies.running, self._placed)
         self._publish = publish
         self._uplink_pid: Callable[[], int | None] = lambda: None
+        self.suspends = Suspends(
+            settings, site, tariff, self.watch, clock, publish,
+            lambda: self.watch.read(self.accounts.spent(), True),
+        )  # fmt: skip
         if site.sleeps.clamps is not None:
             site.sleeps.clamps.tasks = tasks
         self._clock = clock

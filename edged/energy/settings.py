@@ -47,6 +47,10 @@ class EnergySettings:
     """Optional knobs that may be set."""
     meters: meters.MeterSettings = field(default_factory=meters.MeterSettings)
     helper: Path = HELPER
+    suspend: str = "off"
+    """Whether the machine is suspended between beats: off, freeze or mem."""
+    suspend_watts: float = 0.0
+    """Of the suspended board's whole input; 0: its profile's."""
     power_model: str = ""
     """Name of a profile whose figures stand in for the board's; empty: the board's own, if any."""
 

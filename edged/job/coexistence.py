@@ -45,6 +45,20 @@ def check_listeners(plans: Sequence[JobPlan]) -> None:
                 )
 
 
+def check_hearing(plans: Sequence[JobPlan], suspend: str) -> None:
+    """Check that no source goes deaf where the machine is suspended between beats.  Raises
+    JobError."""
+    for plan in plans if suspend != "off" else ():
+        for name, stream in plan.streams.items():
+            if not stream.source.polls:
+                raise JobError(
+                    f"{plan.name}.{stream.section}.{name}.source",
+                    f"{stream.source.kind} would miss input while the machine is suspended"
+                    f" (energy.suspend = {suspend}): its peers come by themselves",
+                    "let a source that polls read it, such as file, or set energy.suspend = off",
+                )
+
+
 def replacement_order(
     running: Mapping[str, JobPlan],
     new: Mapping[str, JobPlan],

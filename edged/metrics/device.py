@@ -25,6 +25,7 @@ EVENT_KINDS = (
     *("job.created", "job.replaced", "job.paused", "job.resumed", "job.draining", "job.drained"),
     *("job.deleted", "job.failed", "job.shelved", "kernel.switched", "policy.switched"),
     "policy.fell_back",
+    *("suspend.late", "suspend.failed", "suspend.ended"),
     *("limits.taken_over", "limits.restored", "meter.lost", "meter.back", "store.full"),
     *("store.room", "store.gap", "uplink.down", "uplink.up", "uplink.alarm", "input.set_aside"),
     *("plugin.failed", "store.migrated", "store.salvaged", "operator.refused"),
@@ -308,6 +309,15 @@ ENERGY = table(
         "source",
     ),
     gauge("edged_meter_up", "Whether a meter's last reading of a rail succeeded.", "meter", "rail"),
+    counter("edged_suspends_total", "Suspends of the machine between beats."),
+    counter("edged_suspends_late_total", "Suspends after which the machine was back too late."),
+    counter("edged_suspends_failed_total", "Suspends that failed for another reason."),
+    counter("edged_suspended_seconds_total", "Time for which the machine was suspended."),
+    info(
+        "edged_suspend_problem_info",
+        "Why the machine is not suspended although `energy.suspend` asks for it.",
+        "problem",
+    ),
     gauge("edged_meters_missing", "Configured or detected meters that cannot be read."),
 )
 

@@ -31,6 +31,7 @@ from edged.operators._python_terms import PythonTerms
 from edged.operators.base import Apart, OperatorPlace, RefusedRows
 from edged.operators.python_child.channel import IDLE
 from edged.platform.backoff import Backoff, jitter
+from edged.platform.clock import boot_us
 
 REPLAYS_MAX = 3
 """Times that a replay tries a batch."""
@@ -86,7 +87,7 @@ class PythonOperator(Apart):
             if child is not None and child.refused:
                 self._fail(number, child.refused)
                 child = None
-            if child is None and _now_us() >= self._retry_us:
+            if child is None and boot_us() >= self._retry_us:
                 child = self._start(number)
             is_ready = is_ready and child is not None and child.ready
         return is_ready
@@ -128,7 +129,7 @@ class PythonOperator(Apart):
         self._children[number] = None
         self._restarts += 1
         self._trouble = reason
-        self._retry_us = _now_us() + int(1e6 * self._backoff.failed())
+        self._retry_us = boot_us() + int(1e6 * self._backoff.failed())
 
     def await_ready(self) -> None:
         """Have all children run.  Raises EdgedError."""
@@ -351,10 +352,6 @@ class PythonOperator(Apart):
             "enforced": self._enforced,
             "problem": self._trouble,
         }
-
-
-def _now_us() -> int:
-    return time.monotonic_ns() // 1000
 
 
 def _packed(batch: pa.RecordBatch) -> str:

@@ -8,6 +8,9 @@ cores sleep until the wake.
 Control may take long: a status document takes 20 ms on a core that has slept.  It is left waiting
 where it would make a beat late: in the last part of a timed wait, of the length that control has
 lately taken, and in the first CONTROL_WAITS_US of the wait for a commit.
+
+A timeout of epoll does not count the time of a suspend.  The loop's waits end after each one, and
+callers compute their deadlines again.
 """
 
 from __future__ import annotations
@@ -21,12 +24,16 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from edged.platform.clock import Clock
+from edged.platform.clock import Clock, suspended_us
+from edged.platform.timers import ClockJump
 
 Handler = Callable[[], object]
+BeforeWait = Callable[[int | None, bool], int | None]
 Events = list[tuple[int, int]]
 """Descriptors that are readable, as epoll returns them."""
 CONTROL_WAITS_US = 100_000
+JUMP_US_MIN = 10_000
+"""A shorter jump of the clocks is no suspend."""
 _WAIT_S_MAX = 86_400.0
 """epoll takes at most 24 days; a caller plans again after a wait that ends early."""
 
@@ -67,6 +74,15 @@ class EventLoop:
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._calls: deque[Handler] = deque()
         self._add_short(self._wake_fd, self._on_wake)
+        self._jump, self._suspended_us = ClockJump(), suspended_us()
+        self._add_short(self._jump.fileno(), self._on_jump)
+        self.on_resumed: Callable[[int], None] = lambda _: None
+        """Called after a suspend of the machine, by whatever process, with its length in µs."""
+        self.before_wait: Callable[[int | None, bool], int | None] = lambda deadline_us, _: (
+            deadline_us
+        )
+        """Called before a wait, with its deadline and whether the sources are muted.  It may
+        suspend the machine; it returns when the wait is to end, at the deadline or before."""
         self._served = 0
         self.wakes = 0
         """Waits that ended so far."""
@@ -138,7 +154,7 @@ class EventLoop:
         Control is served after the look at the sources: the data of a connection that it admits
         arrived no earlier than the connection, which ended the wait.
         """
-        return self._wait(self._all, deadline_us)
+        return self._wait(self._all, self.before_wait(deadline_us, False))
 
     def ready_now(self) -> bool:
         """Whether a source is ready now, or once control is served."""
@@ -155,7 +171,7 @@ class EventLoop:
         """Sleep until the deadline or until `stop()`, with the sources muted; control is served as
         long as it is likely to end in time."""
         while not stop() and deadline_us - self._clock.monotonic_us() >= 1_000:
-            events = self._poll(self._muted, deadline_us)
+            events = self._poll(self._muted, self.before_wait(deadline_us, True))
             if events and deadline_us - self._clock.monotonic_us() <= self.control_us:
                 events = self._short_of(events) or self._poll(self._hurried, deadline_us)
             self._serve(events)
@@ -178,6 +194,7 @@ class EventLoop:
         ):  # fmt: skip
             poller.close()
         os.close(self._wake_fd)
+        self._jump.close()
         if self._signal_sockets:
             signal.set_wakeup_fd(-1)
         for end in self._signal_sockets:
@@ -222,6 +239,13 @@ class EventLoop:
         for number in set(self._signal_sockets[0].recv(64)):
             if number in self._on_signal:
                 self._on_signal[number]()
+
+    def _on_jump(self) -> None:
+        """The machine has resumed, or its wall clock was set."""
+        self._jump.clear()
+        was_us, self._suspended_us = self._suspended_us, suspended_us()
+        if self._suspended_us - was_us >= JUMP_US_MIN:
+            self.on_resumed(self._suspended_us - was_us)
 
     def _on_wake(self) -> None:
         with contextlib.suppress(BlockingIOError):  # a nested wait has read it

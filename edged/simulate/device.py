@@ -23,6 +23,7 @@ from governors.policies.base import Act, Decision
 from governors.power import PowerModel
 from governors.profile import BoardProfile, Cluster, Mode
 from governors.schedutil import Schedutil, Utilisation
+from governors.suspend import SuspendCost, SuspendPlanner
 from governors.tariff import Tariff
 from governors.work import Dial, RaceCost
 
@@ -51,6 +52,8 @@ class SimulatedDevice:
     """Every piece; None records none."""
     memory_cap: bool = False
     """Whether policies may cap the memory clock."""
+    suspend: SuspendCost | None = None
+    """What a suspend draws and takes; None: the board stays awake."""
     measured: tuple[Measured, Measured | None] | None = None
     """Calibrated power of the board's CPU and, if known, of its GPU; None uses the power model."""
     at_us: float = 0.0
@@ -117,6 +120,19 @@ class SimulatedDevice:
         if us > 0:
             self._used.sleep(us)
             self._spend(us, self._deepest(us), 0, self.idle_watts)
+
+    def rest(self, until_us: float) -> None:
+        """Wait with the sources muted: suspended, where that pays, and back in time."""
+        cost, us = self.suspend, until_us - self.at_us
+        alarm_s = 0 if cost is None else SuspendPlanner(cost).seconds(int(us))
+        if cost is None or not alarm_s:
+            self.idle(until_us)
+            return
+        self._used.sleep(us)
+        self._spend(cost.transition_us, "suspending", 0, cost.transition_watts)
+        asleep_us = 1e6 * alarm_s + cost.leave_us - cost.transition_us
+        self._spend(asleep_us, "suspended", 0, cost.watts)
+        self.idle(until_us)
 
     def nap(self, until_us: float) -> None:
         """Wait until work arrives at `until_us`.

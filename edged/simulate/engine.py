@@ -143,7 +143,9 @@ class Engine:
             at, race = self._next_wakeup(oldest, d.at_us)
             if at >= end_us:
                 break
-            self._sleep(at)
+            if at > d.at_us:
+                d.rest(at)
+                d.wake()
             self._arrive(first, d.at_us)
             ingested_us = d.at_us
             self._beat(oldest, race or d.at_us >= due_us)

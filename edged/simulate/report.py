@@ -21,6 +21,7 @@ from edged.simulate.bounds import LINK_BITS_PER_S, available_memory, find_bounds
 from edged.simulate.device import SimulatedDevice
 from edged.simulate.engine import Engine, Setup, SimulationOutcome
 from edged.simulate.rows import clocks_of, on_board
+from edged.simulate.suspending import suspend_lines, suspend_outlook
 from edged.simulate.work import ArrivalLoad, job_work
 from governors.board_tariffs import Measured
 
@@ -50,6 +51,8 @@ class Question:
     gpu: bool = False
     """Whether the placer may use GPU kernels with times from the board's data sheet."""
     memory_cap: bool = False
+    suspend_watts: float | None = None
+    """Of the suspended board, 0 for its profile's; None: the board is never suspended."""
 
 
 def answer(asked: Question) -> dict[str, Any]:
@@ -317,9 +320,13 @@ def _device(asked: Question) -> tuple[SimulatedDevice, list[str]]:
             notes = [
                 f"power of races from a calibration ({cpu.curve.watts_from.value}, {energy.meter})"
             ]
-    return SimulatedDevice(
+    device = SimulatedDevice(
         asked.board, asked.mode, memory_cap=asked.memory_cap, measured=measured
-    ), notes
+    )
+    if asked.suspend_watts is not None:
+        found = suspend_outlook(device.tariff, asked.board, asked.plan, asked.suspend_watts)
+        device.suspend, notes = found.cost, [*notes, *suspend_lines(found)]
+    return device, notes
 
 
 def _setup(asked: Question, device: SimulatedDevice) -> Setup:

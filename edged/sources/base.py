@@ -98,6 +98,11 @@ class Source(ABC):
     def more(self) -> bool:
         """Whether `ingest` left input behind because staging was full."""
 
+    def due_us(self) -> int | None:
+        """When it is ready by itself, on the monotonic clock; None: not before something comes from
+        outside."""
+        return None
+
     def unread(self) -> bool:
         """Whether `ingest` left input behind although staging has room: call it again soon."""
         return False
@@ -150,6 +155,9 @@ class SourcePlan(ABC):
     numbers_batches: ClassVar[bool] = False
     """Whether its senders keep their batches until these are acknowledged, and number them."""
     keys: ClassVar[frozenset[str]]
+    polls: ClassVar[bool] = False
+    """Whether its input waits for it, so that nothing is lost while the machine is suspended: it
+    fetches by its own timer (`Source.due_us`), and no peer has a connection to it."""
     listens: ClassVar[bool] = False
     """Whether streams of several jobs may share a running source: a listener exists once."""
 

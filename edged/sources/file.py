@@ -71,6 +71,7 @@ class FileSourcePlan(SourcePlan):
     key: tuple[str, ...] = ()
     """The key of a table; empty: it has none."""
 
+    polls: ClassVar[bool] = True
     keys: ClassVar[frozenset[str]] = frozenset({"path", "format", "pace", "producer", "columns"})
 
     @classmethod
@@ -287,6 +288,10 @@ class FileSource(Source):
     def fileno(self) -> int:
         """Readable when the next row is due."""
         return self._timer.fileno()
+
+    def due_us(self) -> int | None:
+        """When the next row is due."""
+        return self._timer.due_us
 
     def ingest(self, monotonic_us: int, wall_us: int) -> None:
         """Stage due rows, up to each stream's high watermark."""

@@ -73,6 +73,7 @@ class GeneratorPlan(SourcePlan):
     step_us: float
     nulls: float
 
+    polls: ClassVar[bool] = True
     keys: ClassVar[frozenset[str]] = frozenset(
         {"rate", "rows", "key", "keys", "key_max", "skew", "seed", "start", "step", "nulls"}
     )
@@ -244,6 +245,10 @@ class GeneratorSource(Source):
     def fileno(self) -> int:
         """Readable when the next row is due."""
         return self._timer.fileno()
+
+    def due_us(self) -> int | None:
+        """When the next row is due."""
+        return self._timer.due_us
 
     def ingest(self, monotonic_us: int, wall_us: int) -> None:
         """Stage due rows, up to the high watermark."""

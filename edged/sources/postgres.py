@@ -27,7 +27,6 @@ import select
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -42,6 +41,7 @@ from edged.documents import reader as doc
 from edged.documents.reach import Reach
 from edged.errors import ConfigError, JobError
 from edged.platform.backoff import Backoff, jitter
+from edged.platform.clock import boot_us
 from edged.platform.timers import TimerFd
 from edged.sources import _postgres_wire as wire
 from edged.sources._postgres_wire import Position
@@ -312,7 +312,7 @@ class PostgresSource(Source):
         self._end_child()
         self._restarts += 1
         self._say(wire.ChildState("its process has ended; it starts again"))
-        self._retry_us = time.monotonic_ns() // 1000 + int(1e6 * self._backoff.failed()) + 1
+        self._retry_us = boot_us() + int(1e6 * self._backoff.failed()) + 1
         self._timer.arm(self._retry_us)
         return False
 

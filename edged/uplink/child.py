@@ -9,6 +9,7 @@ The daemon sends lines of JSON, first `config`, then any of the others:
     {"lost": [[stream, partition, first, last], ...]}
     {"windows": [[from_s, until_s], ...]}
     {"retry": true}
+    {"resumed": true}                                          (the machine was suspended)
     {"links": [{...}, ...]}                                    (edged/uplink/links.py)
 
 After each answer that acknowledged pages or changed the state the child sends
@@ -45,6 +46,7 @@ from typing import Any
 from edged.links.page import is_link
 from edged.pages.container import is_carried
 from edged.platform.backoff import jitter
+from edged.platform.clock import boot_us
 from edged.uplink import telemetry
 from edged.uplink.client import CollectorClient
 from edged.uplink.execution import execute, lost_header
@@ -114,13 +116,16 @@ class Child:
             if message.get("retry"):
                 self._opened = True
                 self._sender.retry()
+            if message.get("resumed"):
+                self._sender.retry()
+                self._wake_all()
             if "windows" in message:
                 self._windows, self._opened = message["windows"], False
             if "report" in message:
                 self._report(**message["report"])
             if not self._returning:
                 self._wake()
-        if "windows" in message:
+        if "windows" in message or message.get("resumed"):
             self._forwarder.windows_changed()
 
     def _command_others(
@@ -139,6 +144,8 @@ class Child:
         if message.get("retry"):
             self._links.retry()
             self._forwarder.retry()
+        elif message.get("resumed"):
+            self._links.retry()
 
     def _other(self, stream: str) -> LinkSenders | Forwarder:
         """What sends the pages of this name."""
@@ -157,6 +164,12 @@ class Child:
         """Wake the lane that became idle last.  The lock is held."""
         if self._idle:
             self._idle.pop().notify()
+
+    def _wake_all(self) -> None:
+        """Have every idle lane compute its wait again: its timeout has not counted a suspend.  The
+        lock is held."""
+        while self._idle:
+            self._wake()
 
     def _lane(self) -> None:
         woken = threading.Condition(self._lock)
@@ -189,7 +202,7 @@ class Child:
         with self._lock:
             self._returning -= 1
             while True:
-                now_s = time.monotonic()
+                now_s = boot_us() / 1e6
                 self._apply_windows(now_s)
                 task = self._sender.next(now_s)
                 if isinstance(task, RegisterSchema | SendPages):
@@ -210,7 +223,7 @@ class Child:
         with self._writing:
             with self._lock:
                 self._returning += 1
-                self._sender.done(task, result, time.monotonic())
+                self._sender.done(task, result, boot_us() / 1e6)
                 acks = self._sender.take_acks()
                 missing = self._sender.take_missing()
                 urgent = bool(missing) or isinstance(result, Unreadable)

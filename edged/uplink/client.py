@@ -11,11 +11,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote, urlsplit
 
+from edged.platform.clock import suspended_us
 from edged.uplink import integrity
 from edged.uplink.answer_wait import AnswerWait
 from edged.uplink.tasks import NoReply, Reply
 
 _REPLY_BYTES_MAX = 4 << 20
+STALE_US = 60_000_000
+"""A connection over a longer suspend is given up: the centre or a router may have forgotten it, and
+the first request would wait for its answer in vain."""
 
 
 class CollectorClient:
@@ -29,6 +33,7 @@ class CollectorClient:
         self.headers = dict(headers)
         self._timeout_s, self._wait = timeout_s, AnswerWait(timeout_s)
         parts = urlsplit(url)
+        self._suspended_us = suspended_us()
         self._path = parts.path.rstrip("/")
         host, port = parts.hostname or "", parts.port
         self._connection: http.client.HTTPConnection
@@ -58,6 +63,9 @@ class CollectorClient:
     def _send(
         self, method: str, path: str, body: Sequence[bytes | memoryview], guard: str
     ) -> Reply | NoReply:
+        was_us, self._suspended_us = self._suspended_us, suspended_us()
+        if self._suspended_us - was_us > STALE_US:
+            self._connection.close()
         kept = self._connection.sock is not None
         try:
             return self._once(method, path, body, guard)

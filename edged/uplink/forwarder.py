@@ -18,7 +18,6 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-import time
 from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
@@ -26,6 +25,7 @@ from typing import Any
 
 from edged.pages.container import TABLE_AT, Contents, contents, table_bytes
 from edged.platform.backoff import jitter
+from edged.platform.clock import boot_us
 from edged.uplink.client import CollectorClient
 from edged.uplink.execution import execute, lost_header
 from edged.uplink.forwarded_device import Container, ForwardedDevice
@@ -155,7 +155,7 @@ class Forwarder:
         """The next task; devices take turns."""
         with self._changed:
             while True:
-                now_s = time.monotonic()
+                now_s = boot_us() / 1e6
                 self._opened = self._opened and any(d.pages for d in self._devices.values())
                 wait_s = None if self._opened else self._opens_in_s()
                 closed_until_s = None if wait_s is None else now_s + wait_s
@@ -173,7 +173,7 @@ class Forwarder:
 
     def _done(self, device: ForwardedDevice, task: Task, result: Result) -> None:
         with self._changed:
-            slots = device.done(task, result, time.monotonic())
+            slots = device.done(task, result, boot_us() / 1e6)
             if isinstance(result, Unreadable):
                 slot = device.slot_of(result.place)
                 if slot is not None:

@@ -24,6 +24,7 @@ from edged.errors import ConfigError
 from edged.links.page import is_link
 from edged.pages.container import is_carried
 from edged.platform.backoff import Backoff, jitter
+from edged.platform.clock import boot_us
 from edged.platform.timers import TimerFd
 from edged.uplink import telemetry
 from edged.uplink.link_states import LinkStates
@@ -156,7 +157,7 @@ class Uplink:
         self._rest = b""
         self._alive = True
         self._starts += 1
-        self._started_s = time.monotonic()
+        self._started_s = boot_us() / 1e6
         links = self.links.with_lasts(self._config.get("links", ()))
         self._command("config", {**self._config, "links": links})
 
@@ -268,9 +269,13 @@ class Uplink:
     def retry(self) -> None:
         """End every wait: retry requests now, and start a dead child now."""
         if self._restart_at_s is not None:
-            self._restart_at_s = time.monotonic()
+            self._restart_at_s = boot_us() / 1e6
             self._timer.arm(0)
         self._command("retry", True)
+
+    def resumed(self) -> None:
+        """The machine was suspended: end pauses, and look at the upload windows again."""
+        self._command("resumed", True)
 
     def poll(self) -> list[tuple[str, int, int]]:
         """Acks since the last call: (stream, partition, seq), all up to seq have landed."""
@@ -287,7 +292,7 @@ class Uplink:
             for stream, partition, seq in message["acked"]:
                 acks[stream, partition] = max(seq, acks.get((stream, partition), 0))
         if acks:
-            self._last_ack_s, self._last_ack_us = time.monotonic(), time.time_ns() // 1000
+            self._last_ack_s, self._last_ack_us = boot_us() / 1e6, time.time_ns() // 1000
         return [(stream, partition, seq) for (stream, partition), seq in acks.items()]
 
     def unreadable(self) -> list[tuple[str, int]]:
@@ -309,7 +314,7 @@ class Uplink:
         `next_try_us` is the time of the next attempt (wall clock; None: nothing waits for one);
         `problem` is the last problem while it lasts.
         """
-        now_s, child, counted = time.monotonic(), self._status, self._counted()
+        now_s, child, counted = boot_us() / 1e6, self._status, self._counted()
         windows = self._config.get("windows", [])
         age_s = None if self._last_ack_s is None else now_s - self._last_ack_s
         process, hold_s = self._process, self._restart_at_s or child["hold_until_s"]
@@ -355,7 +360,7 @@ class Uplink:
             if self._alive and self._process.poll() is None:
                 return False
             self._reap(self._process)
-        if self._restart_at_s is None or time.monotonic() < self._restart_at_s:
+        if self._restart_at_s is None or boot_us() / 1e6 < self._restart_at_s:
             return False
         self._restart_at_s = None
         self._timer.disarm()
@@ -366,7 +371,7 @@ class Uplink:
                 **self._status,
                 "last_error": f"the uplink process did not start: {problem}",
             }
-            self._started_s = time.monotonic()
+            self._started_s = boot_us() / 1e6
             self._set_restart()
             return False
         return True
@@ -399,7 +404,7 @@ class Uplink:
         self._set_restart()
 
     def _set_restart(self) -> None:
-        now_s = time.monotonic()
+        now_s = boot_us() / 1e6
         if now_s - self._started_s >= LIFE_S_MIN:
             self._backoff.succeeded()
             self._deaths = 0

@@ -3,6 +3,7 @@
     {"set": "cpu.policy0", "part": "max", "value": "1344000"}    -> {"ok": true}
     {"list": true}                                     -> {"ok": ["cpu.policy0", ...],
                                                            "denied": {"core.1": "why", ...}}
+    {"suspend": "mem", "seconds": 57}                  -> {"ok": true}, after the resume
     a failed write                                     -> {"errno": 22, "problem": "..."}
     a request that is not allowed                      -> {"refused": "..."}
 
@@ -19,14 +20,17 @@ from pathlib import Path
 from typing import Any
 
 from governors.actuators.base import Setting
+from governors.actuators.suspend import SuspendReply
 from governors.errors import NotPermitted
-from governors.sysfs import error
+from governors.sysfs import SysfsError, error
 
 TIMEOUT_S = 0.5
 """Longest wait of a beat for a reply; the helper replies within microseconds."""
 START_S = 10.0
 """Timeout of the first request, which may start the helper (a second on a small board). No beat
 waits for it."""
+SUSPEND_S = 60.0
+"""Longest time of entering and leaving a suspend: the kernel waits 20 s for tasks to freeze."""
 REPLY_MAX = 256 << 10
 LIST = b'{"list": true}\n'
 
@@ -69,6 +73,10 @@ class HelperWriter:
         name, part = self._parts[path]
         request = {"set": name, "part": part, "value": text}
         self._request(json.dumps(request).encode() + b"\n", path)
+
+    def request(self, line: bytes, within_s: float) -> dict[str, Any]:
+        """The reply to a request that is no write.  Raises NotPermitted."""
+        return self._request(line, str(self._path), within_s)
 
     def close(self) -> None:
         """Disconnect; the next write connects again."""
@@ -124,6 +132,19 @@ class HelperWriter:
             if len(reply) > REPLY_MAX:
                 raise ValueError("its answer is too long")
         return reply
+
+
+def suspend_through(path: Path, state: str, seconds: int) -> SuspendReply:
+    """Have the helper at a socket suspend the machine; returns after the resume."""
+    writer = HelperWriter(path, (), {"ok": ()})
+    request = {"suspend": state, "seconds": seconds}
+    try:
+        writer.request(json.dumps(request).encode() + b"\n", SUSPEND_S + seconds)
+    except (NotPermitted, SysfsError) as problem:
+        return SuspendReply(str(problem))
+    finally:
+        writer.close()
+    return SuspendReply()
 
 
 class HelperProbe:

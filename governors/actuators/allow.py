@@ -3,7 +3,7 @@
 A request names a knob or switch, one of its parts, and a value.  The name must be among those that
 discovery finds.  The value must be one that the knob permits (an entry of its table, or in its
 range without a table) or one that was read from that very file, so that original limits can be
-restored.
+restored.  A request to suspend names a state and seconds.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections import deque
 from time import monotonic
 
 from governors.actuators.base import Setting, findings, put, readable, refusal
+from governors.actuators.suspend import suspend
 from governors.detect import detect
 from governors.sysfs import Absent, Sysfs, SysfsError
 
@@ -24,8 +25,9 @@ ORIGINALS_MAX = 8
 class AllowList:
     """The permitted values of one board, and the writes."""
 
-    def __init__(self, sysfs: Sysfs) -> None:
-        self._sysfs = sysfs
+    def __init__(self, sysfs: Sysfs, suspends: bool = False) -> None:
+        """`suspends`: whether peers may suspend the machine."""
+        self._sysfs, self._suspends = sysfs, suspends
         self._settings: dict[str, Setting] = {}
         self._originals: dict[str, deque[str]] = {}
         """Path -> contents read from it that its knob does not permit otherwise."""
@@ -52,6 +54,8 @@ class AllowList:
         if request.get("list") is True:
             denied = {s.name: why for s in self._settings.values() if (why := self._denied(s))}
             return {"ok": sorted(self._settings.keys() - denied.keys()), "denied": denied}
+        if "suspend" in request:
+            return self._suspend(request["suspend"], request.get("seconds"))
         name, part, value = (request.get(key) for key in ("set", "part", "value"))
         if not (isinstance(name, str) and isinstance(part, str) and isinstance(value, str)):
             return {"refused": "set, part and value must be texts"}
@@ -65,6 +69,14 @@ class AllowList:
         if not setting.permits(value) and value not in self._originals.get(path, ()):
             return {"refused": f"{value[:40]!r} is not a value of {name}"}
         return self._write(path, value)
+
+    def _suspend(self, state: object, seconds: object) -> dict[str, object]:
+        if not self._suspends:
+            return {"refused": "it does not suspend: start edged-governor-helper with --suspend"}
+        if not isinstance(state, str) or type(seconds) is not int:
+            return {"refused": "suspend must be a text and seconds a whole number"}
+        problem = suspend(self._sysfs, state, seconds).problem
+        return {"refused": problem} if problem else {"ok": True}
 
     def _denied(self, setting: Setting) -> str:
         """Why not even the helper may write the setting's files, as on a read-only /sys; missing

@@ -126,6 +126,13 @@ class Sampler:
             read.totals[rail.name].take(reading, bridge_us, busy_cores)
         return readings
 
+    @property
+    def counted_wholes(self) -> set[str]:
+        """Names of the ways to the whole input whose meters all count joules by themselves: also
+        while nothing reads them."""
+        counters = {r.meter.name for r in self._reads if r.meter.span_us is not None}
+        return {w.name for w in self.wholes if all(meter in counters for meter, _ in w.keys)}
+
     def booked(self, us: float) -> None:
         """Add CPU time that the caller spent booking the last readings."""
         self._bookings += 1

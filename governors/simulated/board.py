@@ -154,6 +154,21 @@ class SimulatedBoard(Commands):
             if self._clock_us is None or self.now_us - self._shown_us >= SHOW_US:
                 self._refresh()
 
+    def suspend(self, now_us: int, asleep_us: int, watts: float) -> None:
+        """It was suspended for `asleep_us` until `now_us`, with `watts` of its input.  The rails
+        share them as when idle, which is an assumption."""
+        self.advance(now_us - asleep_us)
+        with self._lock, self.sysfs.locked():
+            us = now_us - self.now_us
+            if us <= 0:
+                return
+            idle = self.model.watts(self.model.idle_load())
+            share = watts / sum(idle[rail] for rail in self.profile.input)
+            self.sensors.spend(us, {rail: share * power for rail, power in idle.items()})
+            self.input_joules += watts * us / 1e6
+            self.now_us = now_us
+            self._refresh()
+
     def _advance(self, now_us: int, work: BoardWork | None) -> None:
         allowed = self._look()
         if work is not None:

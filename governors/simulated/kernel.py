@@ -13,6 +13,9 @@ Writes follow rules per file, under a lock on the tree:
     devfreq {min,max}_freq   snapped to the table (a minimum up, a maximum down), then the same
     online, disable          0 or 1; a policy whose cores are all offline loses its files
     tpc_pg_mask              EBUSY where the value would change
+    rtc wakealarm            +SECONDS; EBUSY while one is set; 0 clears it
+    power/state              waits until the alarm, and clears it; EBUSY without one, where a real
+                             board would sleep until a button is pressed
     files without a rule     EACCES
 
 After each write the clock follows its limits.  Sources: cpufreq.rst, testing/sysfs-class-devfreq;
@@ -32,6 +35,7 @@ from contextlib import contextmanager
 from fnmatch import fnmatch
 from pathlib import Path
 
+from governors.actuators.suspend import POWER_STATE, RTC
 from governors.sysfs import CPU, Sysfs, SysfsError, error
 
 PRIVATE = ".simulated"
@@ -73,6 +77,10 @@ class SimulatedSysfs(Sysfs):
         super().__init__(root)
         self.settle: Callable[[], None] | None = None
         """Brings the sensors up to date; set by the board in its own process."""
+        self.pause: Callable[[float], None] = time.sleep
+        """Waits while the board is suspended."""
+        self.wall_s: Callable[[], float] = time.time
+        """The time of the board's real-time clock."""
         self._faults: list[Fault] = []
         self._faults_mtime_ns = -1
 
@@ -83,6 +91,8 @@ class SimulatedSysfs(Sysfs):
         ):
             self.settle()
         self._fail(path, "r")
+        if path.startswith(RTC) and path.endswith("/since_epoch"):
+            return str(int(self.wall_s()))
         text = super().read(path)
         if text.startswith("!"):
             raise _error(path, getattr(errno, text[1:]))
@@ -301,6 +311,33 @@ def _gating_mask(sysfs: SimulatedSysfs, path: str, value: str, match: re.Match[s
     del match
     if _integer(path, value) != sysfs.peek_int(path):
         raise _error(path, errno.EBUSY)
+
+
+@_rule(rf"{RTC}/rtc\d+/wakealarm")
+def _wakealarm(sysfs: SimulatedSysfs, path: str, value: str, match: re.Match[str]) -> None:
+    del match
+    relative, now_s = value.startswith("+"), int(sysfs.wall_s())
+    due_s = _integer(path, value.removeprefix("+")) + (now_s if relative else 0)
+    if due_s <= now_s:
+        sysfs.store(path, "")
+    elif sysfs.peek(path):
+        raise _error(path, errno.EBUSY)
+    else:
+        sysfs.store(path, due_s)
+
+
+@_rule(POWER_STATE)
+def _power_state(sysfs: SimulatedSysfs, path: str, value: str, match: re.Match[str]) -> None:
+    del match
+    if value not in sysfs.peek(path).split():
+        raise _error(path, errno.EINVAL)
+    clocks = [f"{RTC}/{name}/wakealarm" for name in sysfs.list(RTC)]
+    due = [(sysfs.peek_int(clock), clock) for clock in clocks if sysfs.peek(clock)]
+    if not due:
+        raise _error(path, errno.EBUSY)
+    due_s, clock = min(due)
+    sysfs.pause(max(0.0, due_s - sysfs.wall_s()))
+    sysfs.store(clock, "")
 
 
 @_rule(rf"{CPU}/cpu(\d+)/online")

@@ -15,6 +15,7 @@ import posixpath
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from governors.actuators.suspend import DEEP, MEM_SLEEP, POWER_STATE, RTC
 from governors.profile import BoardProfile, Channel, Cluster, Gpu
 from governors.sysfs import CPU, DEVFREQ, POWERCAP
 
@@ -86,6 +87,8 @@ def tree(profile: BoardProfile) -> Tree:
             made.add(at, **{f"trip_point_{trip}_type": name,
                             f"trip_point_{trip}_temp": round(celsius * 1000)})  # fmt: skip
     _cooling(made, profile)
+    if profile.suspend is not None:
+        _suspend(made, profile)
     if profile.modes:
         made.add(posixpath.dirname(NVPMODEL_STATUS), status=f"pmode:{profile.default_mode:04d}")
     return made
@@ -112,6 +115,14 @@ def _cooling(made: Tree, profile: BoardProfile) -> None:
     for core in range(0 if profile.tree.compatible else profile.core_count):
         at = f"{CPU}/cpu{core}/thermal_throttle"
         made.add(at, core_throttle_count=0, package_throttle_count=0)
+
+
+def _suspend(made: Tree, profile: BoardProfile) -> None:
+    """The states of suspend, and a clock that can end it."""
+    made.add(posixpath.dirname(POWER_STATE), state="freeze mem")
+    if profile.release != "R32":  # Linux 4.9 has no such file
+        made.add(posixpath.dirname(MEM_SLEEP), mem_sleep=f"s2idle [{DEEP}]")
+    made.add(f"{RTC}/rtc0", name="rtc0", since_epoch=0, wakealarm="")
 
 
 def policy_path(cluster: Cluster) -> str:
