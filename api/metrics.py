@@ -355,6 +355,11 @@ def _health(out: Exposition, energy: Mapping[str, Any]) -> None:
         out.add("edged_throttled", found["now"], **labels)
         out.add("edged_throttled_since_boot", found["since_boot"], **labels)
         out.add("edged_throttle_events_total", found["events"], **labels)
+    share = energy["gpu_share"]
+    if share["gpu"]:
+        out.add("edged_gpu_others_ratio", share["others"], gpu=share["gpu"])
+        out.add("edged_gpu_kept_off", share["away"], gpu=share["gpu"])
+        out.add("edged_gpu_moves_total", share["moves"], gpu=share["gpu"])
     for gpu in energy["gpu_load"]:
         out.add("edged_gpu_load_ratio", gpu["share"], gpu=gpu["gpu"], **mark)
 

@@ -127,7 +127,7 @@ class HealthReader:
     def _find(self) -> None:
         sysfs = self._sysfs
         self._zones = [(at, name, trip_points(sysfs, at)) for at, name in zones(sysfs)]
-        self._gpus = list(_gpus(sysfs))
+        self._gpus = list(devfreq_gpus(sysfs))
         if not self._simulated and not tegra_gpu(sysfs):
             self._gpus += gpu_loads(sysfs)
         self._events = {**_over_current(sysfs), **_thermal_events(sysfs)}
@@ -190,7 +190,7 @@ def trip_points(sysfs: Sysfs, at: str) -> tuple[tuple[str, float], ...]:
     return tuple(sorted(lowest.items()))
 
 
-def _gpus(sysfs: Sysfs) -> Iterator[tuple[str, Callable[[], float | None]]]:
+def devfreq_gpus(sysfs: Sysfs) -> Iterator[tuple[str, Callable[[], float | None]]]:
     """GPUs whose devfreq device tells its load.  The read leaves a powered-off GPU off."""
     for node in sysfs.list(DEVFREQ):
         at = f"{DEVFREQ}/{node}/device"

@@ -158,6 +158,7 @@ def command(
     flags = _flags(jobs, pairs, meters, given)
     config = load(config_file, flags=flags)
     set_code_directories(config)
+    configuration.confine_cpus(config)
     _require_targets(config, config_file)
     files = configuration.job_files(config)
     plans, faulty = configuration.plans_and_faults(files, Path(config.store.directory))

@@ -11,7 +11,7 @@ import click
 
 from edged.console import options as checks
 from edged.errors import ConfigError
-from governors.quantities import ENERGY, POWER
+from governors.quantities import ENERGY, POWER, SHARE
 
 _SUFFIXES = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9}
 SWEEP_POINTS_A_DECADE = 4
@@ -56,6 +56,10 @@ SWEEP_POINTS_A_DECADE = 4
 )
 @click.option("--gpu", is_flag=True, help="Kernels of the board's GPU may be placed too, by its"
               " data sheet where --store has none of it.")  # fmt: skip
+@click.option("--gpu-load", metavar="SHARE:ON/OFF", help="With --gpu: other processes use the GPU"
+              " for ON seconds and leave it for OFF, e.g. 80%:60/120.")  # fmt: skip
+@click.option("--gpu-share", type=checks.WithUnit(SHARE), default=0.5, show_default=True,
+              help="Share of the GPU above which joins keep off it.")  # fmt: skip
 @click.option("--json", "json_path", type=click.Path(path_type=Path, allow_dash=True),
               help="Write the result here; - prints it.")  # fmt: skip
 @click.option("--plot", type=click.Path(dir_okay=False, path_type=Path), help="Draw it here (PNG).")
@@ -63,7 +67,8 @@ def command(
     job: str, board: str, mode: str | None, rate: str, latency: str | None, policy: str | None,
     pairs: tuple[str, ...], battery_j: float | None, seconds: float, seed: int, sends: float,
     matches: float, upload_within: str | None, suspend_watts: float | None, memory_cap: bool,
-    sweep: str | None, store: Path | None, gpu: bool, json_path: Path | None, plot: Path | None,
+    sweep: str | None, store: Path | None, gpu: bool, gpu_load: str | None, gpu_share: float,
+    json_path: Path | None, plot: Path | None,
 ) -> None:  # fmt: skip
     """Run JOB's beats on a simulated board in virtual time: power, energy a tuple, latency, clocks
     and sleep, and what bounds the rate.
@@ -104,6 +109,8 @@ def command(
             calibrated=None if store is None else load_profile(store),
             energy=None if store is None else load_energy(store),
             gpu=gpu,
+            gpu_load=None if gpu_load is None else _gpu_load(gpu_load),
+            gpu_share=gpu_share,
         )
         console = Console(highlight=False, stderr=json_path == Path("-"))
         if sweep is None:
@@ -119,6 +126,21 @@ def command(
     _write(results if sweep is not None else results[0], json_path)
     if plot is not None:
         report.draw(results, key, plot)
+
+
+def _gpu_load(text: str) -> Any:
+    """The load of `80%:60/120`."""
+    from edged.simulate.engine import GpuLoad
+
+    share, _, times = text.partition(":")
+    on, _, off = times.partition("/")
+    try:
+        load = GpuLoad(SHARE.parse_text(share), float(on), float(off))
+    except ValueError:
+        load = GpuLoad(0.0, 0.0, 0.0)
+    if not (0 < load.share <= 1 and load.on_s > 0 and load.off_s > 0):
+        raise ConfigError(f"--gpu-load: {text!r}; write e.g. 80%:60/120")
+    return load
 
 
 def _write(answer: Any, path: Path | None) -> None:

@@ -93,8 +93,15 @@ class RunSection:
     """The daemon."""
 
     workers: int = _setting(
-        kinds.integer(0, 1024), 0, "Kernel threads.  0: one per core.", example="2"
-    )
+        kinds.integer(0, 1024), 0,
+        "Kernel threads.  0: one for each CPU that the daemon may use, and no more than its "
+        "control group has time for (cpu.max).", example="2",
+    )  # fmt: skip
+    cpus: str = _setting(
+        kinds.text(), "",
+        "CPUs that the daemon and its processes run on.  Empty: those that it may use.",
+        example='"2-5"',
+    )  # fmt: skip
     jobs: tuple[str, ...] = _setting(
         kinds.paths(), (), "Job documents: files, or patterns such as jobs.d/*.toml.",
         example='["jobs.d/*.toml"]', live=True,
@@ -190,6 +197,11 @@ class EnergySection:
         kinds.table(), {},
         "Additions to the board's meters: labels, external meters, the radio; see "
         "docs/config.md, Settings of meters.", example='{ labels = { "6-0040/1" = "POM_5V_CPU" } }',
+    )  # fmt: skip
+    gpu_share: float = _setting(
+        kinds.number(0, 1), 0.5,
+        "Share of the GPU's time that other processes may use before joins keep off it; 1: no "
+        "limit.", example="0.3",
     )  # fmt: skip
     suspend: str = _setting(
         kinds.choice(("off", "freeze", "mem")), "off",

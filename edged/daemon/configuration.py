@@ -7,7 +7,6 @@ the jobs can run together.
 from __future__ import annotations
 
 import glob
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -30,6 +29,7 @@ from edged.job.coexistence import (
 )
 from edged.job.confinement import Confinement, is_confined
 from edged.job.plan import JobPlan, faults, parse_job
+from edged.platform.cpus import confine, parse_cpus, worker_count
 from governors.actuators.base import discover
 from governors.board_names import BoardNameError, parse_board
 from governors.board_tariffs import Unpriced
@@ -67,7 +67,7 @@ def settings(config: Config) -> DaemonSettings:
     return DaemonSettings(
         directory=Path(config.store.directory),
         device=config.device.effective_name,
-        workers=config.run.workers or len(os.sched_getaffinity(0)),
+        workers=config.run.workers or worker_count(),
         door=config.door,
         uplink_url=config.uplink.url or None,
         uplink_token=_token(config),
@@ -80,6 +80,14 @@ def settings(config: Config) -> DaemonSettings:
         telemetry=config.telemetry,
         energy=energy(config),
     )
+
+
+def confine_cpus(config: Config) -> None:
+    """Run this process, and all that it starts, on the CPUs of `run.cpus`.  Raises SettingError."""
+    try:
+        confine(config.run.cpus)
+    except (ValueError, OSError) as problem:
+        raise _wrong(config, "run.cpus", str(problem), "name CPUs of this machine") from problem
 
 
 def confinement(config: Config) -> Confinement:
@@ -104,8 +112,8 @@ def energy(config: Config) -> EnergySettings:
     side, board = config.energy, board_of(config).board
     found = meters.parse(side.meters)
     return EnergySettings(
-        board, side.policy, side.settings, side.allow, found, Path(side.helper), side.suspend,
-        side.suspend_watts, side.power_model,
+        board, side.policy, side.settings, side.allow, found, Path(side.helper),
+        side.gpu_share, side.suspend, side.suspend_watts, side.power_model,
     )  # fmt: skip
 
 
@@ -154,6 +162,13 @@ def _power_model_faults(config: Config) -> Iterator[SettingError]:
         load_profile(name)
     except GovernorError as problem:
         yield _wrong(config, "energy.power_model", str(problem))
+
+
+def _cpus_faults(config: Config) -> Iterator[SettingError]:
+    try:
+        parse_cpus(config.run.cpus or "0")
+    except ValueError as problem:
+        yield _wrong(config, "run.cpus", str(problem))
 
 
 def _allow_faults(config: Config) -> Iterator[SettingError]:
@@ -237,7 +252,7 @@ def problems(config: Config) -> list[EdgedError]:
     Opens and changes nothing, except that expressions are compiled into the cache.
     """
     wrong: list[EdgedError] = [
-        *energy_faults(config), *_allow_faults(config), *_file_faults(config)
+        *_cpus_faults(config), *energy_faults(config), *_allow_faults(config), *_file_faults(config)
     ]  # fmt: skip
     try:
         paths = _paths(config)

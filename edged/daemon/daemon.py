@@ -365,7 +365,7 @@ def _awaits(parts: Parts) -> bool:
     if parts.committer.at_work or parts.heart.state != "running":
         return True
     uplink = parts.uplink.status()
-    if uplink is None or uplink["state"] != "sending" or not uplink["connected"]:
+    if uplink is None or uplink["state"] != "sending":
         return False
     parts.uplink.take_acks_soon()
     return bool(parts.store.backlog_pages > uplink["held"]["pages"])

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from edged.config.sections import SNAPSHOT_BYTES, TelemetrySection
 from edged.energy.settings import NO_BOARD, EnergySettings
 from edged.job.confinement import Confinement
+from edged.platform.cpus import worker_count
 from edged.platform.disk import filesystem_bytes
 from edged.store.store import SEGMENT_BYTES
 
@@ -19,7 +19,7 @@ class DaemonSettings:
 
     directory: Path
     device: str
-    workers: int = field(default_factory=lambda: len(os.sched_getaffinity(0)))
+    workers: int = field(default_factory=worker_count)
     door: Path | None = None
     uplink_url: str | None = None
     uplink_token: str = ""

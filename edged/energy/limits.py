@@ -5,6 +5,8 @@ allowed limits.  A clock whose file is missing is skipped until the file returns
 could not be set is retried after AGAIN_US. So is one that no writer may write: a helper may have
 started, or a permission been granted.
 
+The GPU's clock is released, and not set, while another process uses the GPU.
+
 With clamps (`edged.energy.clamps`) the CPU clock of a race is requested by them, inside the same
 limits, whether or not the limits are writable.
 """
@@ -21,7 +23,7 @@ from governors.actuators.base import ClockLimits, Knob, Switch, limits_now, read
 from governors.actuators.journal import OwnedElsewhere
 from governors.actuators.ownership import ForeignChange, Ownership, restore
 from governors.errors import ActuatorError, NotPermitted
-from governors.policies.base import Act, ClockSetting
+from governors.policies.base import RELEASE, Act, ClockSetting
 from governors.tariff import Tariff
 from governors.work import Dial
 
@@ -41,6 +43,9 @@ class OwnedLimits:
         """Number of changes of owned limits by other processes."""
         self.taken: Callable[[ForeignChange], None] = lambda _: None
         """Called on each such change."""
+        self.gpu_shared: Callable[[], bool] = lambda: False
+        """Whether another process uses the GPU."""
+        self._gpu_shared = False
         self.restored: list[str] = []
         """Actions that restored the limits of an earlier process."""
         self._site, self._tariff = site, tariff
@@ -106,12 +111,28 @@ class OwnedLimits:
                 self.taken_over += 1
                 self.taken(change)
         self.sleeps.again(at_us)
+        self._watch_gpu(at_us)
         again = [name for name, since_us in self._unset.items() if at_us - since_us >= AGAIN_US]
         for name in again:
             del self._unset[name]
         if found or again:
             self._refresh_dials()
         return found
+
+    def _watch_gpu(self, at_us: int) -> None:
+        """Give the GPU's clock back when another process begins to use the GPU."""
+        gpus = [knob for knob in self._knobs.values() if knob.kind == "gpu"]
+        if self._ours is None or not gpus or self.gpu_shared() == self._gpu_shared:
+            return
+        self._gpu_shared = not self._gpu_shared
+        for knob in gpus if self._gpu_shared else ():
+            try:
+                self._set(knob, RELEASE)
+            except ActuatorError as problem:
+                self._refused(at_us, knob.name, str(problem))
+            else:
+                self._note(at_us, knob.name, "shared", "another process uses the GPU")
+        self._refresh_dials()
 
     def may(self) -> bool:
         """Whether at least one limit may be written now."""
@@ -196,6 +217,8 @@ class OwnedLimits:
             return
         if setting.act is Act.RELEASE:
             self._ours.loosen(knob)
+        elif knob.kind == "gpu" and self._gpu_shared:
+            return
         elif setting.act is Act.PIN or knob.kind == "memory":
             self._ours.pin(knob, setting.hz)
         else:
@@ -213,7 +236,8 @@ class OwnedLimits:
         owned = ours is not None and knob.name not in ours.refused
         if not owned and not (self.clamped and knob.kind == "cpu"):
             return None
-        if knob.name in self._unset or (ours is not None and knob.name in ours.dormant):
+        kept_off = knob.kind == "gpu" and self._gpu_shared
+        if kept_off or knob.name in self._unset or (ours is not None and knob.name in ours.dormant):
             return Dial(knob.name, knob.kind, knob.table_hz, knob.floor_hz, knob.ceiling_hz, False)
         if ours is not None and owned:
             allowed = ours.allowed(knob)

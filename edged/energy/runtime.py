@@ -43,11 +43,13 @@ from edged.energy.policy_store import PolicyStore
 from edged.energy.settings import EnergySettings
 from edged.energy.suspends import Suspends
 from edged.energy.tariffs import board_tariff, prices
+from edged.energy.tenancy import GpuTenancy
 from edged.errors import ConfigError
 from edged.platform.clock import Clock
 from edged.tables.costs import MergePricing
 from governors.base import HANDS_OFF, Done, Forecast, Steer
 from governors.errors import GovernorError
+from governors.gpu_tenants import GpuTenants
 from governors.health import HealthReader
 from governors.policies.base import Observation, PolicySettings
 from governors.tariff import Tariff
@@ -96,6 +98,11 @@ class EnergyGovernor:
         self._prices = prices(site, tariff, self.policies.running, self._placed)
         self._publish = publish
         self._uplink_pid: Callable[[], int | None] = lambda: None
+        self.gpu = GpuTenancy(
+            GpuTenants(site.sysfs, site.simulated is not None), settings.gpu_share,
+            clock.monotonic_us, publish,
+        )  # fmt: skip
+        self.limits.gpu_shared = self.gpu.shared
         self.suspends = Suspends(
             settings, site, tariff, self.watch, clock, publish,
             lambda: self.watch.read(self.accounts.spent(), True),
@@ -116,6 +123,7 @@ class EnergyGovernor:
         self.accounts.attach(jobs)
         for placer in (placer for job in jobs for placer in job.placers.values()):
             placer.prices = self._prices
+        self.gpu.attach(jobs)
         if self.policies.of_jobs({job.plan.name: c for job in jobs if (c := chosen_by(job))}):
             self._entered()
 

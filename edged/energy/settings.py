@@ -47,6 +47,8 @@ class EnergySettings:
     """Optional knobs that may be set."""
     meters: meters.MeterSettings = field(default_factory=meters.MeterSettings)
     helper: Path = HELPER
+    gpu_share: float = 0.5
+    """Share of the GPU's time that others may use before joins keep off it; 1: no limit."""
     suspend: str = "off"
     """Whether the machine is suspended between beats: off, freeze or mem."""
     suspend_watts: float = 0.0

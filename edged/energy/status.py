@@ -78,6 +78,7 @@ def status(side: EnergyGovernor, now_us: int) -> dict[str, Any]:
             for name, (how, spent) in watch.residency.times().items()
         },
         **_health(side.health.look(now_us)),
+        "gpu_share": side.gpu.describe(),
         "suspend": side.suspends.describe(),
         "busy_share": None if site.simulated is None else site.simulated.busy_share(now_us),
         "saturated": site.simulated is not None and site.simulated.saturated(now_us),

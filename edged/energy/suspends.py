@@ -35,7 +35,7 @@ from governors.actuators._helper_client import suspend_through
 from governors.actuators.suspend import Sleeper, cannot_suspend, suspend
 from governors.board_tariffs import suspend_cost
 from governors.energy import Provenance
-from governors.suspend import Suspended, SuspendPlanner
+from governors.suspend import LATE_US, Suspended, SuspendPlanner
 from governors.tariff import Tariff
 
 OFF = "off"
@@ -118,6 +118,8 @@ class Suspends:
         """For the status."""
         cost = None if self.planner is None else self.planner.cost
         ended = "" if self.planner is None else self.planner.ended
+        if self.state != OFF and not (self.problem or ended):
+            ended = self._kept_awake()
         known = cost is not None and math.isfinite(cost.wait_us_min)
         return {
             "state": self.state, "problem": self.problem or ended, "count": self.count,
@@ -128,6 +130,12 @@ class Suspends:
             "transition_s": None if cost is None else round(cost.transition_us / 1e6, 3),
             "wait_s_min": round(cost.wait_us_min / 1e6, 3) if cost is not None and known else None,
         }  # fmt: skip
+
+    def _kept_awake(self) -> str:
+        """Which streams keep the machine awake; empty: none."""
+        found = [f"{job.plan.name}.{stream}" for job in self._jobs() if not job.dormant
+                 for stream in deaf(job.plan.streams.values())]  # fmt: skip
+        return f"{', '.join(found)} would miss input" if found else ""
 
     def _until(self, now: int, deadline_us: int | None, muted: bool) -> int | None:
         """The end of the longest suspend; None: this daemon must stay awake."""
@@ -180,7 +188,7 @@ class Suspends:
         assert self.planner is not None
         facts = {"seconds": one.asked_s, "asleep_us": one.asleep_us, "late_us": one.late_us,
                  "problem": failure, "failures": self.planner.failures}  # fmt: skip
-        late = not one.problem and one.late_us > 0 and "late" in failure
+        late = not one.problem and one.late_us > LATE_US
         self.late += late
         self.failed += not late
         kind = "suspend.late" if late else "suspend.failed"

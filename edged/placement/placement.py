@@ -20,6 +20,9 @@ Energy of a beat comes from one of these:
     CPU time      for kernels of the CPU, if watts are unknown. Kernels on another device are then
                   chosen only if no kernel of the CPU fits the tolerance
 
+While other processes use the GPU more than they may (`edged.placement.gpu_share`), its kernels are
+no candidates, and a join that runs on it leaves it after the beat.
+
 A switch carries the window over (`IntervalJoin.switch`), which takes time. So a switch must save a
 tenth of the energy, in two decisions in a row, and must repay its cost within REPAID_BEATS.
 
@@ -41,7 +44,7 @@ from __future__ import annotations
 import json
 import math
 from bisect import bisect_left
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -260,6 +263,10 @@ class Placer:
         """The board's energy prices; None without a cost model."""
         self.runs: KernelPart | None = None
         """The running kernel's share of a beat of the recent size; None without calibration."""
+        self.keeps_off: Callable[[], bool] = lambda: False
+        """Whether the kernels of a GPU are no candidates now."""
+        curves = {} if profile is None else profile.kernels
+        self._on_gpu = frozenset(name for name, curve in curves.items() if curve.device != "cpu")
         self._profile, self._latency_us = profile, latency_us
         self._beats = self._rows = 0
         self._candidate = kernel
@@ -269,6 +276,11 @@ class Placer:
         """Whether there is a choice: a profile, and no pinned kernel."""
         return self._profile is not None and not self.pinned
 
+    @property
+    def on_gpu(self) -> bool:
+        """Whether the running kernel is one of a GPU."""
+        return self.kernel in self._on_gpu
+
     def beat(self, rows: int, window: int) -> str | None:
         """Record a beat of `rows` tuples that leaves `window` tuples a side.
 
@@ -276,6 +288,8 @@ class Placer:
         """
         self._beats += rows > 0
         self._rows += rows
+        if self.on_gpu and not self.pinned and self.keeps_off():
+            return self._leave(max(1, self._rows // max(1, self._beats)), window)
         if self._beats < DECIDE_BEATS:
             return None
         mean, self._beats, self._rows = self._rows // self._beats, 0, 0
@@ -302,9 +316,25 @@ class Placer:
         self.kernel = self._candidate = running
         self.runs = None
 
+    def _leave(self, rows: int, window: int) -> str:
+        """The kernel of the CPU to run from now on."""
+        self._beats = self._rows = 0
+        best = choose(self._profile, self._without(), window, rows, self._latency_us, self.prices)
+        self.kernel = self._candidate = best.kernel
+        profile = self._profile
+        known = profile is not None and best.kernel in profile.kernels
+        self.runs = profile.part(best.kernel, window, rows) if known and profile else None
+        return best.kernel
+
+    def _without(self) -> Collection[str]:
+        """Kernels that are no candidates now."""
+        if self._on_gpu and self.keeps_off():
+            return {*self.problems, *self._on_gpu}
+        return self.problems
+
     def _wanted(self, profile: KernelProfile, rows: int, window: int) -> str:
         best = choose(
-            profile, self.problems, window, rows, self._latency_us, self.prices, self.kernel
+            profile, self._without(), window, rows, self._latency_us, self.prices, self.kernel
         )
         if best.kernel == self.kernel or self.kernel not in profile.kernels:
             return best.kernel

@@ -87,6 +87,8 @@ class SimulatedDevice:
         if self._gpu_dial is not None:
             self.dials += (self._gpu_dial,)
         self._gpu_hz: int | None = None
+        self._others = 0.0
+        self.gpu_own_us = 0.0
         self._gpu_until_us = 0.0
         self._memory_hz: int | None = None
         self.modelled = ModelTariff(PowerModel(p), memory_hz=memory_hz)
@@ -177,6 +179,10 @@ class SimulatedDevice:
             watts = self.tariff.race_watts("cpu", self.dials[0].min_hz, 1.0)
             self._spend(self.write_us, "write", self.dials[0].min_hz, watts)
 
+    def gpu_of_others(self, share: float) -> None:
+        """Other processes use so much of the GPU's time from now on: races on it take longer."""
+        self._others = min(share, 0.99)
+
     def race(self, cost: RaceCost, units: float, device: str = "cpu") -> float:
         """Run a race on `cpu` or `gpu`; returns its time (µs).
 
@@ -229,7 +235,9 @@ class SimulatedDevice:
         self._gpu_until_us = 0.0  # the race's watts include the powered GPU
         hz = self.gpu_hz
         stall_us = cost.stall_us + cost.stall_us_per_unit * units
-        us = cost.us(units, hz) + (self._stretch() - 1) * stall_us
+        alone_us = cost.us(units, hz) + (self._stretch() - 1) * stall_us
+        self.gpu_own_us += alone_us
+        us = alone_us / (1.0 - self._others)
         cpu_hz = self._last_hz if cost.host is not None else None
         watts = self.tariff.race_watts("gpu", hz, cost.cores, self._memory_hz, cpu_hz)
         if cost.host is not None:

@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 
 from edged.beat.batcher import Batcher, BeatCosts
+from edged.placement.gpu_share import LOOK_US, GpuShare
 from edged.placement.placement import DEFAULT, KernelProfile, Placer
 from edged.simulate.device import SimulatedDevice
 from edged.simulate.work import COMMIT_US, JobWork
@@ -42,6 +43,19 @@ BUFFER_BYTES = 6 << 20
 HELD_ROWS_MIN = 1.0
 FIGURES = re.compile(r"\d[\d.]*")
 """Numbers in the reason of a policy's decision."""
+
+
+@dataclass(frozen=True)
+class GpuLoad:
+    """A load that comes and goes: `share` of the GPU for `on_s`, none for `off_s`, and again."""
+
+    share: float
+    on_s: float
+    off_s: float
+
+    def at(self, at_us: float) -> float:
+        """The share at a time; it begins without."""
+        return self.share if at_us / 1e6 % (self.off_s + self.on_s) >= self.off_s else 0.0
 
 
 @dataclass(frozen=True)
@@ -63,6 +77,10 @@ class Setup:
     """Kernel times on the board, for the placer (`rows`)."""
     kernels: Mapping[str, JobWork] = field(default_factory=dict)
     """The work with each kernel of the join, by name."""
+    gpu_load: GpuLoad | None = None
+    """Load of other processes on the GPU; None: there is none."""
+    gpu_share: float = 0.5
+    """Share above which joins keep off the GPU."""
     notes: tuple[str, ...] = ()
     """Notes on the provenance of the kernel times."""
 
@@ -95,6 +113,8 @@ class SimulationOutcome:
     forecast: str
     gpu_clocks_us: dict[int, float]
     gpu_wakes: int
+    gpu_moves: int = 0
+    """How often joins left the GPU or might use it again, because of others."""
 
 
 class Engine:
@@ -111,6 +131,9 @@ class Engine:
             self.policy,
             lambda: self._observation(device.at_us),
         )
+        self.share = GpuShare(setup.gpu_share)
+        self.placer.keeps_off = lambda: self.share.away
+        self._looked_us = -float(LOOK_US)
         self._random = random.Random(setup.seed)
         self._poisson = np.random.default_rng(setup.seed)
         self._waiting: deque[tuple[float, float, float]] = deque()
@@ -121,7 +144,7 @@ class Engine:
         self._cut = False
         self._work = setup.work
         self._unraced_us: float | None = None
-        self._unsent_bytes = 0.0
+        self._unsent_bytes = self._own_us = 0.0
 
     def run(self) -> SimulationOutcome:
         """Simulate `seconds`. A race that starts before the end is completed."""
@@ -205,6 +228,8 @@ class Engine:
         self._held_back += decision.admit_share < 1.0
         if rows >= HELD_ROWS_MIN or decision.admit_share >= 1.0:
             fill = min(1.0, waiting * self.setup.work.row_bytes / 2 / BUFFER_BYTES)
+            if self.setup.gpu_load is not None:
+                d.gpu_of_others(self.setup.gpu_load.at(d.at_us))
             us = d.race(cost, rows, self._work.device)
             d.beside(cost.beside_cycles)
             self._beats += 1
@@ -259,7 +284,18 @@ class Engine:
         if not self._waiting:
             self._rows = 0.0
 
+    def _look_at_gpu(self) -> None:
+        """What the daemon reads after a beat: the GPU's whole load, others' and edged's own."""
+        d, load = self.device, self.setup.gpu_load
+        if load is None or d.at_us - self._looked_us < LOOK_US:
+            return
+        elapsed_us = d.at_us - max(0.0, self._looked_us)
+        own = (d.gpu_own_us - self._own_us) / max(1.0, elapsed_us)
+        self._looked_us, self._own_us = d.at_us, d.gpu_own_us
+        self.share.look(int(d.at_us), min(1.0, load.at(d.at_us) + own), d.gpu_own_us)
+
     def _place(self, rows: int) -> None:
+        self._look_at_gpu()
         window = self.setup.work.window
         kernel = self.placer.beat(rows, window) if window else None
         if kernel is not None:
@@ -283,6 +319,7 @@ class Engine:
             d.wakes, d.busy_us / d.at_us, self._rows, self._held_back, latency, late,
             dict(sorted(d.clocks_us.items())), d.states_us, self.placer.kernel, ranked[:5],
             self.policy.policy.forecast(self._observation(d.at_us)), d.gpu_clocks_us, d.gpu_wakes,
+            self.share.moves,
         )  # fmt: skip
 
 

@@ -19,7 +19,7 @@ from edged.placement.placement import KernelProfile
 from edged.placement.profile import EnergyCalibration
 from edged.simulate.bounds import LINK_BITS_PER_S, available_memory, find_bounds
 from edged.simulate.device import SimulatedDevice
-from edged.simulate.engine import Engine, Setup, SimulationOutcome
+from edged.simulate.engine import Engine, GpuLoad, Setup, SimulationOutcome
 from edged.simulate.rows import clocks_of, on_board
 from edged.simulate.suspending import suspend_lines, suspend_outlook
 from edged.simulate.work import ArrivalLoad, job_work
@@ -51,6 +51,9 @@ class Question:
     gpu: bool = False
     """Whether the placer may use GPU kernels with times from the board's data sheet."""
     memory_cap: bool = False
+    gpu_load: GpuLoad | None = None
+    """Load of other processes on the GPU."""
+    gpu_share: float = 0.5
     suspend_watts: float | None = None
     """Of the suspended board, 0 for its profile's; None: the board is never suspended."""
 
@@ -135,6 +138,7 @@ def _figures(o: SimulationOutcome, asked: Question, error: float) -> dict[str, A
         "beats_per_s": o.beats / o.seconds, "wakeups_per_s": o.wakes / o.seconds,
         "busy_share": o.busy_share, "battery_hours": hours, "kernel": o.kernel,
         "gpu_clock_shares_hz": shares(o.gpu_clocks_us), "gpu_wakes_per_s": o.gpu_wakes / o.seconds,
+        "gpu_moves": o.gpu_moves,
         "tuples": {"arrived": o.arrived, "processed": o.raced, "waiting": o.waiting},
         "held_back_beats": o.held_back, "forecast": o.forecast,
         "reasons": [{"text": text, "count": count} for count, text in o.reasons],
@@ -188,7 +192,9 @@ def show(result: dict[str, Any], console: Console) -> None:
     ]  # fmt: skip
     if result["gpu_clock_shares_hz"]:
         rows.append(("GPU", _shares(result["gpu_clock_shares_hz"], _mhz)
-                     + f"; woken {result['gpu_wakes_per_s']:.2g} times a second"))  # fmt: skip
+                     + f"; woken {result['gpu_wakes_per_s']:.2g} times a second"
+                     + (f"; {result['gpu_moves']} moves because of others"
+                        if result["gpu_moves"] else "")))  # fmt: skip
     rows.append(("kernel", result["kernel"]))
     if result["battery_hours"] is not None:
         rows.append(("battery", f"{result['battery_hours']:.1f} h"))
@@ -341,7 +347,8 @@ def _setup(asked: Question, device: SimulatedDevice) -> Setup:
     return Setup(
         work, promises.latency_us, promises.ack_within_us, promises.memory_bytes, asked.policy,
         asked.settings, asked.seconds, asked.seed, asked.battery_j, asked.day_us,
-        asked.upload_within_us or promises.upload_within_us, rows, kernels, tuple(notes),
+        asked.upload_within_us or promises.upload_within_us, rows, kernels,
+        asked.gpu_load, asked.gpu_share, tuple(notes),
     )  # fmt: skip
 
 

@@ -6,6 +6,7 @@ import threading
 
 import pytest
 
+from edged.uplink import client as module
 from edged.uplink.answer_wait import WAIT_S_MIN, AnswerWait
 from edged.uplink.client import CollectorClient
 from edged.uplink.tasks import NoReply, Reply
@@ -124,3 +125,35 @@ def test_an_answer_that_closes_the_connection_is_an_answer():
         for _ in range(2):
             assert client.post_pages(b"page") == Reply(200, {}, 4)
         server.join()
+
+
+@pytest.mark.parametrize(("asleep_s", "connections"), [(0, 1), (59, 1), (61, 2)])
+def test_after_a_long_suspend_a_request_takes_a_new_connection(monkeypatch, asleep_s, connections):
+    """The centre or a router may have forgotten the old one."""
+    suspended, accepted = [0], []
+    monkeypatch.setattr(module, "suspended_us", lambda: suspended[0])
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def answer():
+            with contextlib.suppress(OSError):
+                while True:
+                    peer, _ = listener.accept()
+                    accepted.append(peer)
+                    threading.Thread(target=requests, args=(peer,), daemon=True).start()
+
+        def requests(peer):
+            with contextlib.suppress(OSError):
+                while peer.recv(65536):
+                    peer.sendall(ANSWER)
+
+        threading.Thread(target=answer, daemon=True).start()
+        port = listener.getsockname()[1]
+        client = CollectorClient(f"http://127.0.0.1:{port}", {}, None, timeout_s=30)
+        assert isinstance(client.post_pages(), Reply)
+        suspended[0] += asleep_s * 1_000_000
+        assert isinstance(client.post_pages(), Reply)
+        assert len(accepted) == connections
+        client._connection.close()
+        for peer in accepted:
+            peer.close()
+        listener.shutdown(socket.SHUT_RDWR)

@@ -5,14 +5,17 @@ import os
 import random
 import select
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
 from edged.central import segments
 from edged.pages.sealed import PageKey
 from edged.store.page_index import PageRef
+from edged.uplink.child import Child
 from tests.central.support import (
     DEVICE,
     SCHEMA,
@@ -239,3 +242,16 @@ def test_what_waits_for_a_stopped_child_is_bounded_and_goes_on_by_itself(landing
             daemon.poll()
         daemon.drain()
     assert list(by_partition(landing)[DEVICE, "power", 0]) == list(range(1, 20))
+
+
+def test_after_a_suspend_every_pause_ends_and_every_lane_computes_its_wait_again(tmp_path):
+    ours, theirs = socket.socketpair()
+    config = {"schemas": [], "request_bytes": 1000, "url": "", "lanes": 0, "token": "",
+              "device": "d", "epoch": 1, "session": [1, 1], "ca": None, "timeout_s": 1.0}  # fmt: skip
+    with ours, theirs:
+        child = Child(theirs, config)
+        lanes = [threading.Condition(child._lock) for _ in range(2)]
+        child._idle = list(lanes)
+        child._sender._hold_until_s = float("inf")
+        child.command({"resumed": True})
+        assert child._sender._hold_until_s == 0 and not child._idle
