@@ -96,6 +96,9 @@ class Batcher:
         self._row_mean_us = 0.0
         self._row_costs: deque[float] = deque(maxlen=CHEAPEST_OF)
         self._wait_share, self._planned_us, self._not_before_us = 1.0, 0.0, 0
+        self.reserve_us = 0.0
+        """Time to leave for a race that may take longer than the last ones: other processes may
+        begin to use the GPU that it runs on."""
 
     def promise(self, latency_us: int, ack_within_us: int) -> None:
         """Set the promises; learned costs are kept."""
@@ -171,9 +174,12 @@ class Batcher:
     def race_by(self, oldest_us: int) -> int:
         """The latest start of a race that keeps the latency promise, with the governor's
         settings."""
-        work_us = int(max(self.race_us, self._planned_us) + self.commit_us)
+        work_us = int(self._race_plan_us() + self.commit_us)
         wait_us = int(self._wait_share * self.latency_us) - work_us - self.margin_us
         return max(oldest_us + wait_us, self._not_before_us)
+
+    def _race_plan_us(self) -> float:
+        return max(self.race_us, self._planned_us) + self.reserve_us
 
     def rows_max(self) -> int:
         """Rows that one beat may take for its race to stay under half the latency."""
@@ -203,7 +209,7 @@ class Batcher:
     def flush_from(self, oldest_open_us: int) -> int:
         """Time from which `must_flush` holds: at the latest the start of the last race that keeps
         the promise."""
-        race_us = max(self.race_us, self._planned_us)
+        race_us = self._race_plan_us()
         next_beat_us = race_us + min(self.fill_us, self.latency_us / 2)
         work_us = 2 * race_us + self.commit_us + next_beat_us
         return oldest_open_us + self.latency_us - self.margin_us - int(work_us)

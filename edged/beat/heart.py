@@ -379,8 +379,7 @@ class Heart:
         self._before_commit()
         self._submit(raced, times)
         if plan.race:
-            for job in jobs:
-                job.place()
+            self.batcher.reserve_us = max((job.place() for job in jobs), default=0.0)
         if self._crashes.careful:
             self.await_commit()
         self._beating = False

@@ -26,8 +26,9 @@ class PlacedOperators:
                 if operator.pinned:
                     placer.pin(operator.kernel)
 
-    def place(self) -> None:
-        """After a beat: switch to better kernels where there are some."""
+    def place(self) -> float:
+        """After a beat: switch to better kernels where there are some.  Returns how much longer the
+        next race may take (µs)."""
         for name, placer in self.placers.items():
             if not placer.chooses:
                 continue
@@ -40,6 +41,7 @@ class PlacedOperators:
                 operator.switch(kernel)
             except Exception as problem:  # device libraries raise anything: the old kernel runs on
                 placer.refuse(kernel, operator.kernel, str(problem))
+        return sum(placer.reserve_us for placer in self.placers.values())
 
     def pin(self, name: str, kernel: str | None) -> str:
         """Pin an operator's kernel, or unpin it with None; returns the kernel that runs then.

@@ -25,7 +25,7 @@ from governors.quantities import POWER
               type=click.FloatRange(0, min_open=True),
               help="Tuples/s of each stream, for --board.")  # fmt: skip
 @click.option("--policy", help="For --board.  [default: the job's own, else hands_off]")
-@click.option("--suspend-watts", type=checks.WithUnit(POWER, plain=False), default=0.0,
+@click.option("--suspend-watts", type=checks.WithUnit(POWER, plain=False),
               help="Of the suspended board, e.g. 150mW: show from which promise on a suspend"
               " between beats pays.  [default: the board's profile]")  # fmt: skip
 @click.option("--door", type=click.Path(path_type=Path),
@@ -34,7 +34,7 @@ from governors.quantities import POWER
 @click.option("--json", "as_json", is_flag=True, help="The plan as JSON.")
 def command(
     job: str, directory: Path | None, board: str | None, rate: float, policy: str | None,
-    suspend_watts: float, door: Path | None, as_json: bool,
+    suspend_watts: float | None, door: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Print what JOB (a TOML or JSON document) will do: graph, operators, state, schemas.
 
@@ -59,7 +59,7 @@ def command(
         from edged.energy import predict
 
         energy = {
-            "predicted": predict.predict(plan, board, rate, policy, suspend_watts),
+            "predicted": predict.predict(plan, board, rate, policy, suspend_watts or 0.0),
             "measured": None if door is None else predict.measured(door, plan),
         }
     if as_json:

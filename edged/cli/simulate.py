@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,7 @@ SWEEP_POINTS_A_DECADE = 4
 @click.option("--matches", default=0.01, show_default=True, type=checks.Number(0),
               help="Matches of joins per tuple.")  # fmt: skip
 @click.option("--upload-within", help="Longest wait of results for an upload window.")
-@click.option("--suspend-watts", type=checks.WithUnit(POWER, plain=False),
+@click.option("--suspend-watts", type=checks.WithUnit(replace(POWER, zero=True), plain=False),
               help="Suspend the board between beats; 150mW: what its input draws then, 0W: as its"
               " profile says.")  # fmt: skip
 @click.option("--memory-cap", is_flag=True, help="Policies may cap the memory clock.")
@@ -155,8 +156,6 @@ def _write(answer: Any, path: Path | None) -> None:
 
 def _with_latency(plan: Any, latency: str | None) -> Any:
     """The plan with another latency promise."""
-    from dataclasses import replace
-
     if latency is None:
         return plan
     us = _us("--latency", latency)

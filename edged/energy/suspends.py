@@ -112,7 +112,7 @@ class Suspends:
                 return min(until, now + LOOK_US)
         self._linger_until_us = None
         self._sleep(until, self.planner.seconds(until - now))
-        return now
+        return self._clock.monotonic_us()
 
     def describe(self) -> dict[str, Any]:
         """For the status."""

@@ -34,6 +34,7 @@ class GpuTenancy:
         self._jobs = jobs
         for placer in (placer for job in jobs for placer in job.placers.values()):
             placer.keeps_off = self.keeps_off
+            placer.shares = bool(self._tenants.name) and self.share.limit < 1.0
 
     def keeps_off(self) -> bool:
         """Whether joins must not run on the GPU now."""

@@ -59,6 +59,8 @@ DECIDE_BEATS = 64
 """Beats between two decisions."""
 REPAID_BEATS = 4096
 """Beats within which a switch must repay its cost."""
+RESERVED = 0.9
+"""Share of a GPU that others may take from one beat to the next without a late result."""
 GAIN = 0.9
 """Largest cost of the new kernel relative to the running one, for a switch."""
 
@@ -265,6 +267,11 @@ class Placer:
         """The running kernel's share of a beat of the recent size; None without calibration."""
         self.keeps_off: Callable[[], bool] = lambda: False
         """Whether the kernels of a GPU are no candidates now."""
+        self.shares = False
+        """Whether other processes may begin to use the GPU at any time."""
+        self.reserve_us = 0.0
+        """How much longer than the last races the next one may take: others share the GPU, or the
+        join has just left it."""
         curves = {} if profile is None else profile.kernels
         self._on_gpu = frozenset(name for name, curve in curves.items() if curve.device != "cpu")
         self._profile, self._latency_us = profile, latency_us
@@ -288,6 +295,8 @@ class Placer:
         """
         self._beats += rows > 0
         self._rows += rows
+        if not self.on_gpu:
+            self.reserve_us = 0.0
         if self.on_gpu and not self.pinned and self.keeps_off():
             return self._leave(max(1, self._rows // max(1, self._beats)), window)
         if self._beats < DECIDE_BEATS:
@@ -299,6 +308,8 @@ class Placer:
         again, self._candidate = wanted == self._candidate, wanted
         switches = wanted != self.kernel and again
         self.kernel = wanted if switches else self.kernel
+        if self.on_gpu and self.shares:
+            self.reserve_us = self._reserve_us(self._profile, mean, window)
         known = self.kernel in self._profile.kernels
         self.runs = self._profile.part(self.kernel, window, mean) if known else None
         return wanted if switches else None
@@ -323,8 +334,18 @@ class Placer:
         self.kernel = self._candidate = best.kernel
         profile = self._profile
         known = profile is not None and best.kernel in profile.kernels
+        was_us = 0.0 if self.runs is None else self.runs.us
+        self.reserve_us = max(0.0, (best.us or 0.0) - was_us)
         self.runs = profile.part(best.kernel, window, rows) if known and profile else None
         return best.kernel
+
+    def _reserve_us(self, profile: KernelProfile, rows: int, window: int) -> float:
+        """What a race takes longer where others use RESERVED of the GPU, or on the CPU, to which
+        the join then moves."""
+        us = profile.kernels[self.kernel].cost(window, rows).us
+        without = {*self.problems, *self._on_gpu}
+        cpu = choose(profile, without, window, rows, self._latency_us, self.prices)
+        return min(max(us / (1.0 - RESERVED), cpu.us or 0.0), self._latency_us / 2) - us
 
     def _without(self) -> Collection[str]:
         """Kernels that are no candidates now."""

@@ -133,6 +133,7 @@ class Engine:
         )
         self.share = GpuShare(setup.gpu_share)
         self.placer.keeps_off = lambda: self.share.away
+        self.placer.shares = setup.gpu_load is not None and setup.gpu_share < 1.0
         self._looked_us = -float(LOOK_US)
         self._random = random.Random(setup.seed)
         self._poisson = np.random.default_rng(setup.seed)
@@ -298,6 +299,7 @@ class Engine:
         self._look_at_gpu()
         window = self.setup.work.window
         kernel = self.placer.beat(rows, window) if window else None
+        self.batcher.reserve_us = self.placer.reserve_us
         if kernel is not None:
             self._work = self.setup.kernels.get(kernel, self.setup.work)
 

@@ -119,8 +119,8 @@ class TestWhen:
 
 class TestFailures:
     def test_a_late_wake_is_an_event_and_three_in_a_row_end_it(self, asleep):
-        asleep.late_s = 9
         for number in range(1, 4):
+            asleep.late_s = 9 * 4 ** (number - 1)  # the last ones' lateness is planned for
             assert asleep.wait() == 0
             assert asleep.events[number - 1][0] == "suspend.late"
             assert asleep.events[number - 1][1]["late_us"] > 4 * SECOND
@@ -142,6 +142,7 @@ class TestEnergy:
     def test_the_time_asleep_is_booked_at_the_watts_of_the_suspended_board(self, asleep):
         watch, clock = asleep.side.watch, asleep.clock
         before_j, began = watch.joules(clock.now), clock.now
+        asleep.site.simulated.board.advance(began)
         board_j = asleep.site.simulated.board.input_joules
         asleep.wait()
         seconds = (clock.now - began) / 1e6

@@ -24,7 +24,7 @@ from governors.profile_reader import load
 from governors.simulated.board import SimulatedBoard
 from governors.simulated.layout import gpu_paths
 from tests.energy.common import StepClock
-from tests.simulate.test_placement_by_energy import WINDOW, priced, setup
+from tests.simulate.test_placement_by_energy import priced, setup
 from tests.test_placement import CHAIN, GPU, LATENCY, profile
 from tests.whole import count, examples
 
@@ -102,7 +102,7 @@ class TestReturning:
 
 class TestPlacing:
     def placed(self):
-        watts = {"cpu": 2.0, "cuda": 4.0}
+        watts = {"cpu": 8.0, "cuda": 1.0}
         placer = Placer(profile(watts, chain=CHAIN, chain_cuda=GPU), LATENCY, "chain")
         placer.keeps_off = lambda: self.off
         self.off = False
@@ -198,18 +198,32 @@ def test_the_clock_of_a_gpu_that_another_process_uses_is_given_back_and_not_set(
 
 
 class TestSimulated:
-    LOADS = GpuLoad(0.85, 60.0, 90.0)
+    """A load of 85 % that comes for a minute and goes for one and a half."""
 
-    def run(self, limit):
-        asked = replace(setup(20_000.0), seconds=600.0, gpu_load=self.LOADS, gpu_share=limit)
-        return Engine(asked, SimulatedDevice(priced(0.0))).run()
+    def run(self, limit, reserve=True):
+        made = setup(8_000.0)
+        work = {name: replace(one, messages_per_s=4_000.0) for name, one in made.kernels.items()}
+        asked = replace(
+            made, work=work["chain"], kernels=work, seconds=600.0,
+            gpu_load=GpuLoad(0.85, 60.0, 90.0), gpu_share=limit,
+        )  # fmt: skip
+        engine = Engine(asked, SimulatedDevice(priced(0.0)))
+        engine.placer.shares &= reserve
+        outcome = engine.run()
+        worst_us = max(latest for _, latest, _ in engine._latency[1:])
+        """Without the first beat, before which no cost is known."""
+        return outcome, worst_us / engine.setup.latency_us
 
-    def test_joins_leave_it_to_others_no_beat_is_late_and_none_flaps(self):
-        shared = self.run(0.5)
-        assert WINDOW and shared.gpu_clocks_us and shared.late_share == 0
-        assert 2 <= shared.gpu_moves <= 8 and shared.waiting < 20_000
+    def test_joins_leave_it_to_others_none_flaps_and_no_beat_is_late(self):
+        """A tenth of a millisecond is what the simulator's own planning is off by."""
+        shared, worst = self.run(0.5)
+        assert shared.gpu_clocks_us and 2 <= shared.gpu_moves <= 6
+        assert worst <= 1.0005 and shared.waiting < 8_000
 
-    def test_without_a_limit_they_stay_and_races_take_longer(self):
-        alone, shared = self.run(1.0), self.run(0.5)
+    def test_the_time_left_for_a_slower_race_is_what_keeps_the_promise(self):
+        assert self.run(0.5, reserve=False)[1] > 1.05
+
+    def test_without_a_limit_they_stay(self):
+        alone, shared = (self.run(limit)[0] for limit in (1.0, 0.5))
         assert alone.gpu_moves == 0
-        assert sum(alone.gpu_clocks_us.values()) > sum(shared.gpu_clocks_us.values())
+        assert sum(alone.gpu_clocks_us.values()) > 2 * sum(shared.gpu_clocks_us.values())

@@ -247,7 +247,7 @@ def test_what_waits_for_a_stopped_child_is_bounded_and_goes_on_by_itself(landing
 def test_after_a_suspend_every_pause_ends_and_every_lane_computes_its_wait_again(tmp_path):
     ours, theirs = socket.socketpair()
     config = {"schemas": [], "request_bytes": 1000, "url": "", "lanes": 0, "token": "",
-              "device": "d", "epoch": 1, "session": [1, 1], "ca": None, "timeout_s": 1.0}  # fmt: skip
+              "device": "d", "epoch": 1, "session": [1, 1]}  # fmt: skip
     with ours, theirs:
         child = Child(theirs, config)
         lanes = [threading.Condition(child._lock) for _ in range(2)]
