@@ -1,7 +1,7 @@
 """The GPU as one tenant of several: when joins keep off it, and when its clocks are not edged's.
 
 A look reads two figures of the kernel or of NVML.  It is made where a beat may use the GPU or a
-policy may set its clock, at most every LOOK_US; an idle daemon makes none.  The time of operators
+policy may set its clock, at most every GPU_LOOK_US; an idle daemon makes none.  The time of operators
 while their kernel is one of a GPU counts as edged's own use.
 """
 
@@ -12,7 +12,7 @@ from typing import Any
 
 from edged.beat.runtime import JobRuntime
 from edged.energy.policies import Publish
-from edged.placement.gpu_share import LOOK_US, GpuShare
+from edged.placement.gpu_share import GPU_LOOK_US, GpuShare
 from governors.gpu_tenants import GpuTenants
 
 
@@ -48,6 +48,7 @@ class GpuTenancy:
 
     def describe(self) -> dict[str, Any]:
         """For the status."""
+        self._look()
         share = self.share
         others = None if share.others is None else round(share.others, 4)
         return {
@@ -58,7 +59,7 @@ class GpuTenancy:
     def _look(self) -> None:
         now_us = self._now_us()
         if not self._tenants.name or (
-            self._looked_us is not None and now_us - self._looked_us < LOOK_US
+            self._looked_us is not None and now_us - self._looked_us < GPU_LOOK_US
         ):
             return
         self._looked_us = now_us

@@ -16,7 +16,7 @@ A load that cannot be read (no driver, a GPU that is suspended) keeps nothing of
 
 from __future__ import annotations
 
-LOOK_US = 1_000_000
+GPU_LOOK_US = 1_000_000
 """Shortest time between two looks."""
 MEMORY_MAX = 0.9
 RETURN_US, RETURN_US_MAX = 30_000_000, 960_000_000

@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from edged.beat.batcher import Batcher, BeatCosts
-from edged.placement.gpu_share import LOOK_US, GpuShare
+from edged.placement.gpu_share import GPU_LOOK_US, GpuShare
 from edged.placement.placement import DEFAULT, KernelProfile, Placer
 from edged.simulate.device import SimulatedDevice
 from edged.simulate.work import COMMIT_US, JobWork
@@ -134,7 +134,7 @@ class Engine:
         self.share = GpuShare(setup.gpu_share)
         self.placer.keeps_off = lambda: self.share.away
         self.placer.shares = setup.gpu_load is not None and setup.gpu_share < 1.0
-        self._looked_us = -float(LOOK_US)
+        self._looked_us = -float(GPU_LOOK_US)
         self._random = random.Random(setup.seed)
         self._poisson = np.random.default_rng(setup.seed)
         self._waiting: deque[tuple[float, float, float]] = deque()
@@ -288,7 +288,7 @@ class Engine:
     def _look_at_gpu(self) -> None:
         """What the daemon reads after a beat: the GPU's whole load, others' and edged's own."""
         d, load = self.device, self.setup.gpu_load
-        if load is None or d.at_us - self._looked_us < LOOK_US:
+        if load is None or d.at_us - self._looked_us < GPU_LOOK_US:
             return
         elapsed_us = d.at_us - max(0.0, self._looked_us)
         own = (d.gpu_own_us - self._own_us) / max(1.0, elapsed_us)

@@ -118,7 +118,7 @@ class TestTheMachine:
 
 
 class TestTheHelper:
-    def test_without_the_option_it_suspends_for_nobody(self, board):
+    def test_without_the_option_it_suspends_for_no_peer(self, board):
         assert "--suspend" in AllowList(board).answer({"suspend": "mem", "seconds": 57})["refused"]
         assert board.slept == []
 
