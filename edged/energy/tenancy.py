@@ -1,8 +1,8 @@
 """The GPU as one tenant of several: when joins keep off it, and when its clocks are not edged's.
 
 A look reads two figures of the kernel or of NVML.  It is made where a beat may use the GPU or a
-policy may set its clock, at most every GPU_LOOK_US; an idle daemon makes none.  The time of operators
-while their kernel is one of a GPU counts as edged's own use.
+policy may set its clock, at most every GPU_LOOK_US; an idle daemon makes none.  The time of
+operators while their kernel is one of a GPU counts as edged's own use.
 """
 
 from __future__ import annotations
