@@ -365,16 +365,13 @@ def _health(out: Exposition, energy: Mapping[str, Any]) -> None:
 
 
 def _suspends(out: Exposition, energy: Mapping[str, Any]) -> None:
-    """Suspends between beats; none where they are not asked for."""
+    """Suspends between beats."""
     found = energy["suspend"]
-    if found["state"] == "off":
-        return
     out.add("edged_suspends_total", found["count"])
     out.add("edged_suspends_late_total", found["late"])
     out.add("edged_suspends_failed_total", found["failed"])
     out.add("edged_suspended_seconds_total", found["seconds"])
-    if found["problem"]:
-        out.add_info("edged_suspend_problem_info", problem=found["problem"])
+    out.add_info("edged_suspend_problem_info", problem=found["problem"])
 
 
 def _states(

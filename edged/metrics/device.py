@@ -316,7 +316,8 @@ ENERGY = table(
     counter("edged_suspended_seconds_total", "Time for which the machine was suspended."),
     info(
         "edged_suspend_problem_info",
-        "Why the machine is not suspended although `energy.suspend` asks for it.",
+        "Why the machine is not suspended although `energy.suspend` asks for it; empty: it is, or "
+        "nothing asks.",
         "problem",
     ),
     gauge("edged_meters_missing", "Configured or detected meters that cannot be read."),

@@ -176,7 +176,7 @@ class Plant:
             f'[run]\ndoor = "{self.door}"\n[store]\ndirectory = "{self.store}"\n'
             f'[api]\nsocket = "{self.path / "api.sock"}"\ngroup = ""\n'
             f'[metrics]\nlisten = "127.0.0.1:{self.metrics}"\n'
-            '[telemetry]\ninterval_s = 1\n[energy]\nsuspend = "mem"\n'
+            "[telemetry]\ninterval_s = 1\n"
         )
         self.part("daemon", "edged", "run", str(job), "--config", str(config), "--json",
                   "--store", str(self.store), "--workers", "1", "--device", DEVICE,
