@@ -118,7 +118,7 @@ def measure_flink(python: Path, jobs: int, records: pa.Table, want: check.Rows) 
             given["tables"] += tables
             given["inserts"] += inserts
         (directory / "flink.json").write_text(json.dumps(given))
-        got = _run(python, directory)
+        got = run_flink(python, directory)
         differ = [check.differing(_found(directory, job, want), want) for job in range(jobs)]
     rows = records.num_rows * jobs
     return {
@@ -128,8 +128,9 @@ def measure_flink(python: Path, jobs: int, records: pa.Table, want: check.Rows) 
     }  # fmt: skip
 
 
-def _run(python: Path, directory: Path) -> dict[str, float]:
-    """The process: from its submission to the end of all jobs."""
+def run_flink(python: Path, directory: Path) -> dict[str, float]:
+    """Run the settings, tables and inserts of `flink.json`, from submission to end: `took_s`,
+    `cpu_s`, and `rss` in bytes.  Raises EdgedError where it fails or takes too long."""
     with (directory / "flink.log").open("w") as log:
         process = subprocess.Popen(
             [str(python), "-c", _RUN, str(directory / "flink.json")],

@@ -28,6 +28,7 @@ from typing import Any
 import click
 
 from edged.bench.relay_chain import Chain, ChainSample, Hops, bench_directory, chain
+from edged.bench.relay_flink import measure_flink_chain
 from edged.bench.relay_load import PacketLoad
 from edged.bench.relay_raw import disk_bytes_per_s, measure_raw
 from edged.bench.relay_shaped import ShapedChain
@@ -41,6 +42,8 @@ Row = dict[str, Any]
 MODES = (VOLATILE, THROUGH, RESULTS, EXACTLY_ONCE)
 IN_FLIGHT_BYTES, LINK_BYTES = 2 << 20, 4 << 20
 """Unacknowledged at most: packets of the load, and messages of each link."""
+SINGLE_LINK_BYTES = 64 << 10
+"""In flight where each packet has a race of its own."""
 MESSAGE_BYTES = 64 << 10
 KIB, MIB = 1 << 10, 1 << 20
 BUFFERS = (0, KIB, 4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, MIB)
@@ -66,6 +69,8 @@ class RelayScope:
     """Whether clients that send packet by packet are measured."""
     arms: bool = True
     """Whether fresh memory and a shaped link are measured."""
+    peers: bool = True
+    """Whether Flink is measured."""
 
 
 def _rows(sizes: tuple[int, ...], buffers: tuple[int, ...], modes: tuple[str, ...]) -> Any:
@@ -81,7 +86,7 @@ DEFAULT_ROWS = (
 SCOPES = {
     "default": RelayScope(DEFAULT_ROWS),
     "full": RelayScope(_rows(SIZES, BUFFERS, MODES), 20.0, 4.0),
-    "quick": RelayScope(((50, 64 * KIB, RESULTS),), 1.0, 0.5, False, False, False, False),
+    "quick": RelayScope(((50, 64 * KIB, RESULTS),), 1.0, 0.5, False, False, False, False, False),
 }
 
 
@@ -171,8 +176,9 @@ def measure_switches(scope: RelayScope) -> Row:
     """Context switches of the relay in 5 s: a race for all packets that are there, and for each."""
     found: Row = {}
     for arm, single in (("batched", False), ("single", True)):
-        hops = Hops(RESULTS, 50, 0, relay_buffer=MIB, single=single)
-        window = 1024 if single else 8192  # the slow arm drains in seconds, too
+        high = SINGLE_LINK_BYTES if single else MIB  # the slow arm drains in seconds, too
+        hops = Hops(RESULTS, 50, 0, relay_buffer=MIB, single=single, high=high)
+        window = 1024 if single else 8192
         row = measure(hops, scope.seconds / 2, scope.warm_s, batch=64, window=window)
         found[f"{arm}_voluntary"] = row["voluntary_per_5s"]
         found[f"{arm}_involuntary"] = row["involuntary_per_5s"]
@@ -184,7 +190,6 @@ def run(scope: RelayScope, say: Say, modes: tuple[str, ...], on_row: Callable[[R
     """All of a scope in these modes; `on_row` gets what is known after each row."""
     rows: list[Row] = []
     missing = [f"mode {m}: jobs do not have it" for m in modes if m not in DURABILITIES]
-    missing.append("flink: a chain of three needs its jars, which are not here")
     result: Row = {"machine": machine(), "rows": rows, "peers": [], "not_measured": missing}
     with bench_directory() as directory:
         say("raw relay, disk")
@@ -211,6 +216,12 @@ def run(scope: RelayScope, say: Say, modes: tuple[str, ...], on_row: Callable[[R
     if scope.switches:
         say("switches")
         result["switches"] = measure_switches(scope)
+    if scope.peers:
+        say("Flink")
+        try:
+            result["peers"] = [measure_flink_chain(say)]
+        except EdgedError as problem:
+            missing.append(str(problem))
     return result
 
 

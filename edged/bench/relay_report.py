@@ -84,6 +84,11 @@ def _lines(result: dict[str, Any]) -> list[str]:
                 f"{s[f'{arm}_voluntary']:,} voluntary and {s[f'{arm}_involuntary']:,} involuntary "
                 f"switches in 5 s at {s[f'{arm}_packets_per_s']:,} packets/s"
             )
+    found += [
+        f"{r['name']}: {r['packets_per_s'] / 1e6:.2f} M packets of 50 B a second, "
+        f"{r['cpu_s_per_mpacket']} CPU-s / M, {r['rss_mib']} MiB"
+        for r in result["peers"]
+    ]
     return found + [f"not measured: {text}" for text in result["not_measured"]]
 
 

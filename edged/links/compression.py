@@ -10,14 +10,12 @@ that a replay writes the same bytes.
 
 from __future__ import annotations
 
-import struct
-
-import lz4.frame
 import numpy as np
 import numpy.typing as npt
 
 from edged.data.columns import address
 from edged.data.schema import Schema
+from edged.data.scratch import Scratch
 from edged.links.template import Template, template_of
 from edged.pages.seal import COMPRESS_BYTES_MIN
 from kernels.cpu.entropy import sampled_bits
@@ -28,13 +26,13 @@ from kernels.cpu.link_messages import (
     WATERMARK_CHARACTERS,
     patch,
 )
+from kernels.cpu.lz4_pack import HASH_BITS, ROOM_A_BUFFER, pack_buffers
 
 AUTO, NEVER, ALWAYS = "auto", "never", "always"
 COMPRESS = (AUTO, NEVER, ALWAYS)
 PASSED_OVER_MAX = 64
 _SMALLER_SHARE_MAX = 0.9
 """Largest share of the raw body that a compressed one may have with `auto`."""
-_BUFFER = struct.Struct("<qq")
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -47,6 +45,9 @@ class MessageCompressor:
         self._mode, self._entropy_bits_max = mode, entropy_bits_max
         loose = int((plain.layout[:, LINK_COLUMN.kind] < 0).sum())
         self._buffers = 2 * len(schema) + loose
+        self._entries = np.empty(2 * self._buffers, np.int64)
+        self._table = np.empty(1 << HASH_BITS, np.int32)
+        self._scratch = Scratch()
         self.state = (0, 1)
         """Messages that are passed over before the next try, and how many after a vain one."""
 
@@ -74,30 +75,23 @@ class MessageCompressor:
         """Where the digest's digits are in a compressed message."""
         return int(self._packed.spots[SPOTS.digest])
 
-    def _buffers_of(self, message: Bytes, body: Bytes) -> tuple[bytearray, bytes]:
-        """The compressed body, and the entries of its buffers."""
-        at, out, entries = int(self._plain.spots[SPOTS.buffers]), bytearray(), bytearray()
-        for _ in range(self._buffers):
-            offset, length = _BUFFER.unpack_from(message.data, at)
-            at += _BUFFER.size
-            start = len(out)
-            if length:
-                raw = body[offset : offset + length]
-                frame = lz4.frame.compress(raw, store_size=False)
-                if len(frame) < length:
-                    out += length.to_bytes(8, "little") + frame
-                else:
-                    out += b"\xff" * 8 + bytes(raw)
-            entries += _BUFFER.pack(start, len(out) - start)
-            out += bytes(-len(out) % 8)
-        return out, bytes(entries)
+    def _buffers_of(self, message: Bytes, body: Bytes) -> tuple[Bytes, bytes]:
+        """The compressed body, valid until the next call, and the entries of its buffers."""
+        entries = address(message) + int(self._plain.spots[SPOTS.buffers])
+        room = body.size + ROOM_A_BUFFER * self._buffers
+        packed = self._scratch.get("body", room, np.uint8)
+        size = pack_buffers(
+            address(body), entries, self._buffers, address(packed), address(self._entries),
+            self._table,
+        )  # fmt: skip
+        return packed[:size], self._entries.tobytes()
 
-    def _message(self, message: Bytes, packed: bytearray, entries: bytes, seq: int) -> Bytes:
+    def _message(self, message: Bytes, packed: Bytes, entries: bytes, seq: int) -> Bytes:
         was, now = self._plain.spots, self._packed.spots
         head = int(now[SPOTS.head])
         made = np.empty(head + len(packed), np.uint8)
         made[:head] = self._packed.head
-        made[head:] = np.frombuffer(packed, np.uint8)
+        made[head:] = packed
         for spot, size in (
             (SPOTS.rows, 8),
             (SPOTS.nodes, 16 * self._plain.layout.shape[0]),
