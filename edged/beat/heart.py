@@ -302,8 +302,8 @@ class Heart:
             self._rested_us = now
 
     def _await_input(self) -> tuple[int | None, bool]:
-        """Wait for work.  Returns the arrival time of the oldest of it (None: there is none), and
-        whether a deadline has passed, so that the beat must not wait for more."""
+        """Wait for work.  Returns when the oldest of it arrived (None: there is none), and whether
+        a deadline has passed, so that the beat must not wait for more."""
         now = self._clock.monotonic_us()
         if any(job.drains_now(now) for job in self._active()):
             self._event_loop.serve_control()
@@ -311,10 +311,11 @@ class Heart:
         if self._pending.deferred:
             self._event_loop.serve_control()
             return self._pending.new_us, True
-        if self._pending.can_go_on(self.sources):
+        blocked = self._inputs.blocked_by_links(self._active(), self.stalls, now)
+        if not blocked and self._pending.can_go_on(self.sources):
             self._event_loop.serve_control()
             return self._pending.new_us, False
-        if self._event_loop.ready_now():
+        if not blocked and self._event_loop.ready_now():
             return self._pending.new_us, False
         # `ready_now` may have consumed the wake of a stop, of a change or of a failed commit
         if self._interrupted():
@@ -322,7 +323,7 @@ class Heart:
         if any(job.released(now) for job in self._active()):
             return self._clock.monotonic_us(), True
         deadline = self._deadline(now)
-        if self._event_loop.until_input(deadline):
+        if self._event_loop.until_input(deadline, muted=blocked):
             return self._clock.monotonic_us(), False
         self._pending.unready(self._event_loop.unready_us)
         now = self._clock.monotonic_us()

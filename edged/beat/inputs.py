@@ -17,6 +17,7 @@ from typing import Any, Protocol, TypeAlias
 from edged.beat.lasting_counts import LastingCounts, growing
 from edged.beat.runtime import JobRuntime
 from edged.beat.shelf import SHELVED, ShelvedJob
+from edged.beat.stats import SourceStalls
 from edged.beat.stream_runtime import StreamRuntime
 from edged.data.staging import Staging
 from edged.data.workers import Workers
@@ -92,6 +93,21 @@ class Inputs:
             for job in owners:
                 job.problem = str(problem)
         return failed
+
+    def blocked_by_links(
+        self, jobs: Sequence[JobRuntime], stalls: SourceStalls, now_us: int
+    ) -> bool:
+        """Whether a beat of these jobs could neither take rows, because links are full, nor log
+        them.  Sources are not read then: a beat that only stages rows costs as much as another, a
+        tenth of the CPU time of three such hops in a row.
+        """
+        if not jobs or not all(j.full and not j.plan.promises.logs for j in jobs):
+            return False
+        for job in jobs:
+            job.throttled = True
+        for source in self.sources:
+            stalls.note(source.name, True, now_us)
+        return True
 
     def heed_store(self, full: bool, jobs: Sequence[JobRuntime], monotonic_us: int) -> None:
         """While the store is full, refuse the senders of jobs that want it (`when_full`)."""

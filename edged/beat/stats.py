@@ -266,14 +266,15 @@ class Stats:
 
 
 class SourceStalls:
-    """How long each source has kept its senders waiting because staging was full."""
+    """How long each source was not read to its end: staging was full, or no beat could take rows
+    because links are."""
 
     def __init__(self) -> None:
         self._total_us: dict[str, int] = {}
         self._since_us: dict[str, int] = {}
 
     def note(self, source: str, stalled: bool, now_us: int) -> None:
-        """After an ingest: whether input was left unread."""
+        """Whether input is left unread from now on."""
         since = self._since_us.pop(source, None)
         if since is not None:
             self._total_us[source] = self._total_us.get(source, 0) + now_us - since

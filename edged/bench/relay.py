@@ -1,7 +1,7 @@
 """`edged bench relay`: packets through three daemons on loopback, source → relay → sink.
 
 A row is a durability, a size of packets and of the links' buffers.  The load sends as fast as
-acknowledgements allow, with 2 MiB of packets unacknowledged, and each link has 4 MiB in flight, so
+acknowledgements allow, with 4 MiB of packets unacknowledged, and each link has 6 MiB in flight, so
 that latency, from the making of a packet to the sink's having it, has the queues of a full chain in
 it.  Rates are counted at the sink.  With `through` the relay keeps no log, the source is `volatile`
 and the sink has the log (`results`).  CPU seconds are those of all processes, the load's included;
@@ -40,7 +40,7 @@ from edged.job.durability import DURABILITIES, EXACTLY_ONCE, RESULTS, THROUGH, V
 Say = Callable[[str], None]
 Row = dict[str, Any]
 MODES = (VOLATILE, THROUGH, RESULTS, EXACTLY_ONCE)
-IN_FLIGHT_BYTES, LINK_BYTES = 2 << 20, 4 << 20
+IN_FLIGHT_BYTES, LINK_BYTES = 4 << 20, 6 << 20
 """Unacknowledged at most: packets of the load, and messages of each link."""
 SINGLE_LINK_BYTES = 64 << 10
 """In flight where each packet has a race of its own."""

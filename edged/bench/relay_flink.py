@@ -20,22 +20,24 @@ _SETTINGS = {
     "parallelism.default": "1", "pipeline.operator-chaining.enabled": "false",
     "pipeline.object-reuse": "true",
 }  # fmt: skip
-_COLUMNS = (
-    "seq BIGINT, ts BIGINT, sender INT, state SMALLINT, unit SMALLINT, flags TINYINT, "
-    "quality TINYINT, power DOUBLE, speed DOUBLE, pitch FLOAT, yaw FLOAT"
-)
+_TYPES = {
+    "seq": "BIGINT", "ts": "BIGINT", "sender": "INT", "state": "SMALLINT", "unit": "SMALLINT",
+    "flags": "TINYINT", "quality": "TINYINT", "power": "DOUBLE", "speed": "DOUBLE",
+    "pitch": "FLOAT", "yaw": "FLOAT",
+}  # fmt: skip
 """The 50 bytes of a packet (`relay_packets`)."""
 
 
 def measure_flink_chain(say: Any, packets: int = PACKETS) -> dict[str, Any]:
     """The peer's row.  Raises EdgedError where Flink is not there or fails."""
     python = flink_python(say)
+    columns = ", ".join(f"`{name}` {kind}" for name, kind in _TYPES.items())
     tables = [
-        f"CREATE TABLE source ({_COLUMNS}) WITH ('connector' = 'datagen', "
+        f"CREATE TABLE made ({columns}) WITH ('connector' = 'datagen', "
         f"'rows-per-second' = '{1 << 40}', 'number-of-rows' = '{packets}')",
-        f"CREATE TABLE sink ({_COLUMNS}) WITH ('connector' = 'blackhole')",
+        f"CREATE TABLE dropped ({columns}) WITH ('connector' = 'blackhole')",
     ]
-    relay = "INSERT INTO sink SELECT * FROM source WHERE power >= 0"
+    relay = "INSERT INTO dropped SELECT * FROM made WHERE `yaw` >= 0"
     with bench_directory() as directory:
         given = {"settings": _SETTINGS, "tables": tables, "inserts": [relay]}
         (directory / "flink.json").write_text(json.dumps(given))

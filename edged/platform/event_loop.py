@@ -148,13 +148,15 @@ class EventLoop:
             self._on_signal[number] = handler
             signal.signal(number, lambda *_: None)
 
-    def until_input(self, deadline_us: int | None) -> bool:
-        """Wait for a source to be ready; False where control or the deadline ended the wait.
+    def until_input(self, deadline_us: int | None, muted: bool = False) -> bool:
+        """Wait for a source to be ready; False where control or the deadline ended the wait, as
+        they do with `muted` sources in any case.
 
         Control is served after the look at the sources: the data of a connection that it admits
         arrived no earlier than the connection, which ended the wait.
         """
-        return self._wait(self._all, self.before_wait(deadline_us, False))
+        poller = self._muted if muted else self._all
+        return self._wait(poller, self.before_wait(deadline_us, muted))
 
     def ready_now(self) -> bool:
         """Whether a source is ready now, or once control is served."""

@@ -100,10 +100,14 @@ def test_a_message_is_acknowledged_once_a_beat_has_taken_it(tmp_path):
             sent += 100
             producer.poll()
             time.sleep(0.05)
+        beats = hop.status()["beats"]
+        send(producer, sent, 1000)
+        sent += 1000
         time.sleep(0.5)
         producer.poll()
         taken = hop.stream("hop", "r")["rows"]
         assert taken < sent and 100 * producer.acked == taken
+        assert hop.status()["beats"] == beats, "a beat could neither take nor log rows"
         os.kill(last.process.pid, signal.SIGCONT)
         producer.flush(60)
         last.until(lambda _: len(last.values()) >= sent)
