@@ -8,10 +8,10 @@ LOCK   = $(shell $(BIN)/python -c 'import sys; print("py%d%d" % sys.version_info
 # Tests spend half of their time waiting for processes and sockets: one worker more than cores.
 PROCESSES ?= $(shell echo $$(($$(nproc) + 1)))
 
-.PHONY: help setup packages cuda demo test test-whole soak faults faults-long check format compile bench deb install system upgrade walk lock clean fuzz
+.PHONY: help setup packages cuda demo test test-whole soak faults faults-long check format compile bench deb release image install system system-arm64 upgrade walk lock clean fuzz
 
 help: ## show this list
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
 
 setup: $(READY) ## make the environment and compile the kernels
 $(READY): pyproject.toml $(wildcard requirements/py???.txt) deploy/setup.sh
@@ -77,8 +77,14 @@ soak: $(READY) ## half an hour of steady load: memory, descriptors, threads and 
 	@mkdir -p build
 	@$(BIN)/edged bench soak --json build/soak.json --plot build/soak.png
 
-deb: $(READY) ## build the Debian package
-	@deploy/debian/build.sh $(VENV)
+deb: $(READY) ## build the Debian package of an architecture (ARCH=amd64 or arm64)
+	@ARCH=$(ARCH) deploy/debian/build.sh $(VENV)
+
+release: $(READY) ## both packages, SBOMs and SHA256SUMS, signed with GPG_KEY or MINISIGN_KEY
+	@deploy/release.sh $(VENV)
+
+image: $(READY) ## make a container image from the package (as root; podman or docker)
+	@deploy/image.sh "$$(ARCH=$(ARCH) deploy/debian/build.sh $(VENV) | tail -n 1)"
 
 install: $(READY) ## install on this machine without a package (as root; DESTDIR for an image)
 	@deploy/install.sh $(VENV) "$(DESTDIR)"
@@ -86,9 +92,13 @@ install: $(READY) ## install on this machine without a package (as root; DESTDIR
 system: $(READY) ## prove package and service in a booted Debian (as root)
 	@bash deploy/test_packages.sh system
 	@rm -f build/edged_*.deb
-	@VERSION=0.1.0+1 deploy/debian/build.sh $(VENV)
-	@VERSION=0.1.0+2 deploy/debian/build.sh $(VENV)
+	@VERSION="0.1.0+1 0.1.0+2" PYTHONS=3.11 LEVEL=1 deploy/debian/build.sh $(VENV)
 	@$(BIN)/python -m tests.system.booted build/edged_0.1.0+1_*.deb build/edged_0.1.0+2_*.deb
+
+system-arm64: $(READY) ## prove the arm64 package under qemu (as root; an hour; not in CI)
+	@bash deploy/test_packages.sh arm64
+	@VERSION="0.1.0+1 0.1.0+2" ARCH=arm64 LEVEL=1 deploy/debian/build.sh $(VENV)
+	@$(BIN)/python -m tests.system.arm64 build/edged_0.1.0+1_arm64.deb build/edged_0.1.0+2_arm64.deb
 
 lock: ## resolve the lock files anew (needs uv on the PATH)
 	@for v in 3.10 3.11 3.12 3.13; do lock=requirements/py$${v/./}; \

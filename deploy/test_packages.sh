@@ -4,6 +4,7 @@
 #
 #   deploy/test_packages.sh          for `make test`
 #   deploy/test_packages.sh system   for `make system`
+#   deploy/test_packages.sh arm64    for `make system-arm64`
 #   deploy/test_packages.sh faults   for `make faults`
 set -euo pipefail
 . "${0%/*}/say.sh"
@@ -15,10 +16,14 @@ need() { # PROGRAM PACKAGE
 missing=()
 PATH=$PATH:/usr/sbin
 if [ "${1:-}" = system ]; then
-  need dpkg-deb dpkg
   need debootstrap debootstrap            # makes a Debian
   need systemd-nspawn systemd-container   # boots it
   need zstd zstd                          # keeps it for the next run
+  need mkfs.ext4 e2fsprogs                # a file system that encrypts
+elif [ "${1:-}" = arm64 ]; then
+  need debootstrap debootstrap
+  need qemu-aarch64-static qemu-user-static # runs its programs
+  need zstd zstd
 elif [ "${1:-}" = faults ]; then
   need strace strace         # makes system calls fail
   need mkfs.ext4 e2fsprogs   # a file system whose power is cut

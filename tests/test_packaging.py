@@ -5,44 +5,150 @@ Scripts run with stubs in the place of programs; a stub records its arguments.
 
 import ast
 import importlib.util
-import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[1]
+NO_SYSTEMD = pytest.mark.skipif(
+    Path("/run/systemd/system").is_dir(), reason="systemd runs here, and its units would be started"
+)
 UNITS = ["edged.service", "edged-api.service", "edged.socket", "edged-governor-helper.socket"]
 
 
 @pytest.fixture
 def machine(tmp_path):
-    """Runs a script with stubs only; returns the recorded calls, a line each."""
-    programs, notes = tmp_path / "bin", tmp_path / "notes"
+    """Runs a script with stubs only; returns the recorded calls, a line each.
+
+    The script's root is `tmp_path / "root"`, and files are moved there by the real programs.
+    """
+    programs, notes, root = tmp_path / "bin", tmp_path / "notes", tmp_path / "root"
     programs.mkdir()
+    (root / "opt/edged/libexec").mkdir(parents=True)
+    (root / "usr/lib/systemd/system").mkdir(parents=True)
+
+    def stub(path, code):
+        path.write_text(f'#!{shutil.which("sh")}\necho "${{0##*/}} $*" >>{notes}\nexit {code}\n')
+        path.chmod(0o755)
 
     def have(*names, code=0):
         for name in names:
-            stub = programs / name
-            stub.write_text(
-                f'#!{shutil.which("sh")}\necho "${{0##*/}} $*" >>{notes}\nexit {code}\n'
-            )
-            stub.chmod(0o755)
+            stub(programs / name, code)
 
-    def run(script, *arguments):
+    def run(script, *arguments, status=0):
         notes.write_text("")
         words = [shutil.which("sh"), str(ROOT / "deploy/debian" / script), *arguments]
-        done = subprocess.run(words, env={"PATH": str(programs)}, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
+        environ = {"PATH": str(programs), "DPKG_ROOT": str(root)}
+        done = subprocess.run(words, env=environ, capture_output=True, text=True)
+        assert done.returncode == status, done.stderr
         return notes.read_text().splitlines()
 
     have("systemd-sysusers", "systemd-tmpfiles", "runuser", "systemctl", "udevadm")
+    for name in ("mkdir", "mv", "cp", "rm", "find"):
+        (programs / name).symlink_to(shutil.which(name))
+    stub(root / "opt/edged/libexec/prepare", 0)
     return have, run
 
 
-@pytest.mark.skipif(os.path.isdir("/run/systemd/system"), reason="systemd runs here")  # noqa: PTH112
+def version(root, number):
+    """Lay out a version of the package, as dpkg's unpacking does: files are replaced."""
+    for path in ("opt/edged/version", "usr/lib/systemd/system/edged.service"):
+        (root / path).unlink(missing_ok=True)
+        (root / path).write_text(number)
+
+
+def versions(root):
+    return [(root / path).read_text()
+            for path in ("opt/edged/version", "usr/lib/systemd/system/edged.service")]  # fmt: skip
+
+
+@NO_SYSTEMD
+def test_an_upgrade_that_fails_puts_the_version_before_it_back_and_can_be_tried_again(
+    machine, tmp_path
+):
+    have, run = machine
+    root = tmp_path / "root"
+    version(root, "1")
+    run("preinst", "upgrade", "1")
+    version(root, "2")
+    have("runuser", code=1)  # kernels cannot be compiled
+    for _ in range(2):
+        said = run("postinst", "configure", "1", status=1)
+        assert not [line for line in said if line.startswith("systemctl")], "no unit was touched"
+        assert versions(root) == ["1", "1"]
+    have("runuser")
+    run("postinst", "configure", "1")
+    assert versions(root) == ["2", "2"]
+    assert sorted(path.name for path in (root / "opt").iterdir()) == ["edged"]
+
+
+@NO_SYSTEMD
+def test_an_upgrade_after_one_that_failed_keeps_the_version_that_works(machine, tmp_path):
+    have, run = machine
+    root = tmp_path / "root"
+    version(root, "1")
+    for number in ("2", "3"):
+        run("preinst", "upgrade", "1")
+        version(root, number)
+        have("runuser", code=1)
+        run("postinst", "configure", "1", status=1)
+        assert versions(root) == ["1", "1"]
+
+
+@NO_SYSTEMD
+def test_a_first_installation_that_fails_enables_nothing_and_leaves_no_cache(machine, tmp_path):
+    have, run = machine
+    (tmp_path / "root/var/cache/edged/numba").mkdir(parents=True)
+    (tmp_path / "root/opt/edged/lib/__pycache__").mkdir(parents=True)
+    have("runuser", code=1)
+    said = run("postinst", "configure", status=1)
+    assert not [line for line in said if line.startswith("systemctl")]
+    assert not (tmp_path / "root/var/cache/edged").exists()
+    assert not (tmp_path / "root/opt/edged/lib/__pycache__").exists()
+
+
+def environment_of(tmp_path, *pythons):
+    """An environment with its preparation, for versions of Python."""
+    home = tmp_path / "edged"
+    for name in ("bin", "libexec"):
+        (home / name).mkdir(parents=True)
+    shutil.copy(ROOT / "deploy/debian/prepare", home / "libexec/prepare")
+    (home / "bin/python3").symlink_to(sys.executable)
+    for python in pythons:
+        (home / f"lib/python{python}/site-packages").mkdir(parents=True)
+        (home / f"lib/python{python}/site-packages/a.py").write_text("a = 1\n")
+    return home
+
+
+def prepare(home, *arguments):
+    words = [home / "libexec/prepare", *arguments]
+    return subprocess.run(words, capture_output=True, text=True)
+
+
+def test_after_an_upgrade_of_python_a_start_compiles_its_bytecode_once(tmp_path):
+    home = environment_of(tmp_path, "{}.{}".format(*sys.version_info))
+    bytecode = home / "lib/python{}.{}/site-packages/__pycache__".format(*sys.version_info)
+    assert prepare(home, "--always").returncode == 0
+    assert len(list(bytecode.iterdir())) == 1
+    shutil.rmtree(bytecode)
+    assert prepare(home).stderr == "" and not bytecode.exists(), "nothing has changed"
+    (home / "prepared").write_text("/usr/bin/python3.9\n")
+    assert "Python has changed to" in prepare(home).stderr
+    assert bytecode.exists()
+    assert prepare(home).stderr == ""
+
+
+def test_a_python_that_the_package_is_not_for_is_named(tmp_path):
+    done = prepare(environment_of(tmp_path, "3.9"))
+    assert done.returncode == 78
+    assert done.stderr.endswith("this package is for: python3.9 \n")
+
+
+@NO_SYSTEMD
 def test_without_debians_helpers_units_are_enabled_the_first_time_and_left_alone_later(machine):
     """`make install` runs on such machines."""
     _, run = machine

@@ -1,29 +1,32 @@
 #!/usr/bin/env bash
-# Builds the Debian package from the environment in $1: build/edged_VERSION_ARCH.deb.
-# VERSION overrides the version; by default it is pyproject's and the number of commits.
+# Builds the Debian package of an architecture: build/edged_VERSION_ARCH.deb.  $1 is an environment that
+# runs the build; its Python and this machine's architecture do not matter.
+#
+#   ARCH     amd64 or arm64; by default this machine's
+#   VERSION  one or more, a package each; by default pyproject's and the number of commits
+#   PYTHONS  versions of Python that the package is for; by default all
+#   LEVEL    of compression, 19 by default
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 venv=${1:-.venv}
 python=$venv/bin/python
+. deploy/say.sh
 
-project=$("$python" -c 'import importlib.metadata as m; print(m.version("edged"))')
-commits=$(git rev-list --count HEAD 2>/dev/null || echo 0)
-version=${VERSION:-$project+$commits}
-arch=$(dpkg --print-architecture)
-minor=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
-next=$("$python" -c 'import sys; print("%d.%d" % (sys.version_info[0], sys.version_info[1] + 1))')
-
-root=build/deb
-rm -rf "$root"
-mkdir -p "$root/DEBIAN"
-"$python" deploy/debian/tree.py "$root"
-size=$(du -sk --exclude=DEBIAN "$root" | cut -f1)
-sed -e "s/@VERSION@/$version/" -e "s/@ARCH@/$arch/" -e "s/@SIZE@/$size/" \
-    -e "s/@PYTHON@/$minor/" -e "s/@NEXT@/$next/" deploy/debian/control.in >"$root/DEBIAN/control"
-(cd "$root" && find etc -type f -printf '/%p\n' | sort) >"$root/DEBIAN/conffiles"
-for script in postinst prerm postrm; do install -m 755 "deploy/debian/$script" "$root/DEBIAN/"; done
-
-package=build/edged_${version}_$arch.deb
-# Level 1: half a gigabyte of machine code in two seconds; -19 would save a fifth of the bytes.
-dpkg-deb -Zzstd -z1 --root-owner-group --build "$root" "$package" >/dev/null
-echo "$package"
+if ! command -v zstd >/dev/null; then
+  if may_install; then install_packages "packages are compressed with" zstd
+  else say "packages are compressed with zstd: sudo apt-get install zstd"; exit 1; fi
+fi
+if [ -z "${ARCH:-}" ]; then
+  case $(uname -m) in
+    aarch64 | arm64) ARCH=arm64 ;;
+    *) ARCH=amd64 ;;
+  esac
+fi
+if [ -z "${VERSION:-}" ]; then
+  project=$("$python" -c 'import importlib.metadata as m; print(m.version("edged"))')
+  VERSION=$project+$(git rev-list --count HEAD 2>/dev/null || echo 0)
+fi
+words=(--arch "$ARCH" --level "${LEVEL:-19}")
+for version in $VERSION; do words+=(--version "$version"); done
+for minor in ${PYTHONS:-}; do words+=(--python "$minor"); done
+exec "$python" deploy/debian/build.py "${words[@]}"

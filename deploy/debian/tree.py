@@ -2,16 +2,14 @@
 
     python deploy/debian/tree.py ROOT
 
-The environment is made from the one that runs this script: the files of pyproject.toml's
-dependencies and of theirs, as installed from the lock file, are linked rather than copied.  Nothing
-is downloaded, and a device needs no network.  The interpreter is Debian's /usr/bin/python3 of the
-same minor version, on which the package depends.  Benches, the demo and fits of board profiles stay
-out.
+So `make install` has it: from the environment that runs this script.  The files of pyproject.toml's
+dependencies and of theirs, as installed from the lock file, are linked rather than copied, and
+nothing is downloaded.  Packages are laid out from wheels by build.py, which shares the rest.
+Benches, the demo and fits of board profiles stay out.
 """
 
 from __future__ import annotations
 
-import compileall
 import importlib.metadata
 import os
 import re
@@ -33,7 +31,13 @@ SOURCE = Path(__file__).resolve().parents[2]
 PREFIX = Path("opt/edged")
 PYTHON = f"python{sys.version_info.major}.{sys.version_info.minor}"
 PACKAGES = ("edged", "kernels", "governors", "api")
-LEFT_OUT = re.compile(r"(^|/)(tests?|include|src)/|\.(pyx|pxd|hpp|h|nbi|nbc|whl)$")
+LEFT_OUT = re.compile(
+    r"(^|/)(tests?|include|src)/|\.(pyx|pxd|hpp|h|a|lib|nbi|nbc|whl)$|(^|/)__pycache__/"
+    # Flight, and file systems of clouds
+    r"|pyarrow/(_(flight|s3fs|gcsfs|azurefs|hdfs|pyarrow_cpp_tests)\.|libarrow(_python)?_(flight|s3)\.)"
+    # threads that need libgomp and libtbb; kernels have edged's
+    r"|numba/np/ufunc/(omp|tbb)pool\."
+)
 """Files of dependencies that no device runs."""
 BENCHES = re.compile(r"edged/(bench|demo)/|edged/cli/(bench|demo)\.py$|governors/fit_nano\.py$")
 """Files of edged that no device runs."""
@@ -50,7 +54,7 @@ def main(root: Path) -> None:
     site.mkdir(parents=True)
     for distribution in closure(project["dependencies"]):
         link(distribution, site)
-    own(site, project)
+    own(site, project["version"])
     environment(root / PREFIX, project["scripts"])
     system(root)
 
@@ -84,20 +88,16 @@ def link(distribution: Distribution, site: Path) -> None:
         _link(source, target)
 
 
-def own(site: Path, project: dict[str, object]) -> None:
-    """Copy edged's packages with their bytecode, and write the metadata that pip would."""
+def own(site: Path, version: str) -> None:
+    """Copy edged's packages, and write the metadata that pip would."""
     for name in own_files():
         target = site / name
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(SOURCE / name, target)
         os.utime(target, (EPOCH_S, EPOCH_S))
-    for package in PACKAGES:
-        compileall.compile_dir(site / package, quiet=1, stripdir=site, prependdir=f"/{PREFIX}")
-    metadata = site / f"edged-{project['version']}.dist-info"
+    metadata = site / f"edged-{version}.dist-info"
     metadata.mkdir()
-    (metadata / "METADATA").write_text(
-        f"Metadata-Version: 2.1\nName: edged\nVersion: {project['version']}\n"
-    )
+    (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: edged\nVersion: {version}\n")
 
 
 def own_files() -> list[str]:
@@ -117,9 +117,7 @@ def environment(prefix: Path, scripts: dict[str, str]) -> None:
     """Write what makes a directory a virtual environment, and edged's programs."""
     programs = prefix / "bin"
     programs.mkdir()
-    (prefix / "pyvenv.cfg").write_text(
-        f"home = /usr/bin\ninclude-system-site-packages = false\nversion = {PYTHON[6:]}\n"
-    )
+    (prefix / "pyvenv.cfg").write_text("home = /usr/bin\ninclude-system-site-packages = false\n")
     (programs / "python3").symlink_to("/usr/bin/python3")
     for name, entry in scripts.items():
         module, function = entry.split(":")
@@ -129,6 +127,8 @@ def environment(prefix: Path, scripts: dict[str, str]) -> None:
             f"sys.exit({function}())\n"
         )
         program.chmod(0o755)
+    _copy(SOURCE / "deploy/debian/prepare", prefix / "libexec/prepare")
+    (prefix / "libexec/prepare").chmod(0o755)
 
 
 def system(root: Path) -> None:
@@ -152,6 +152,7 @@ def system(root: Path) -> None:
             _copy(source, documents / source.relative_to(SOURCE / "deploy"))
     _copy(UNITS / "gpu.conf", documents / "gpu.conf")
     _copy(SOURCE / "LICENSE", documents / "copyright")
+    _copy(SOURCE / "SECURITY.md", documents / "SECURITY.md")
     program = root / "usr/bin/edged"
     program.parent.mkdir(parents=True)
     program.symlink_to(f"/{PREFIX}/bin/edged")

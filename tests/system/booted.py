@@ -20,6 +20,7 @@ from pathlib import Path
 
 from tests.governors.trees import BOARDS
 from tests.system.booted_service import BACK_S, BUILD, Installed
+from tests.system.encrypted import Encrypted, Impossible
 from tests.system.machine import Machine, base
 
 PORT = 7400
@@ -70,6 +71,12 @@ NVPMODEL = """\
 [Service]
 Type=oneshot
 ExecStart=/usr/bin/sleep 1
+"""
+ENCRYPTED = """\
+[device]
+name = "edge-2"
+[store]
+directory = "/var/lib/edged/disk/store"
 """
 LANDING = "/var/lib/edged-collector/landing"
 READER = f"""\
@@ -134,7 +141,9 @@ class Proof(Installed):
 
     def be_ready_only_when_ready(self):
         """When systemd reports the daemon active, sources listen and the control socket answers."""
+        self.put("opt/edged/prepared", "/usr/bin/python3.10\n")  # as before a dist-upgrade
         self.machine.run("systemctl", "restart", "edged")
+        assert "Python has changed to 3.11" in self.machine.journal("edged")
         connect = f"import socket; socket.create_connection(('127.0.0.1', {PORT})).close()"
         subprocess.run(self.machine.inside([sys.executable, "-c", connect]), check=True)
         self.machine.run("/usr/bin/edged", "reload", "--door", "/run/edged/daemon/door")
@@ -279,7 +288,8 @@ class Proof(Installed):
         """A newer package restarts the daemon, which keeps its state and its compiled kernels."""
         pid, jobs = self.pid(), self.jobs()
         self.machine.run("systemctl", "disable", "edged-governor-helper.socket")
-        self.machine.run("dpkg", "-i", self.carry(self.newer), timeout_s=400)
+        self.fail_to_upgrade(pid)
+        self.machine.run("dpkg", "--configure", "edged", timeout_s=400)
         ready = self.machine.said.partition("kernels ready in ")[2].split()[0]
         assert float(ready) < 10, "kernels that did not change are not compiled again"
         for unit, state in ("edged", "enabled"), ("edged-governor-helper.socket", "disabled"):
@@ -291,6 +301,18 @@ class Proof(Installed):
         assert self.jobs() == jobs
         self.post()
         self.until_more_is_acked()
+
+    def fail_to_upgrade(self, pid):
+        """Where kernels cannot be compiled, the version before is back whole and runs on."""
+        self.put("root/failing/runuser", "#!/bin/sh\nexit 1\n")
+        (self.machine.root / "root/failing/runuser").chmod(0o755)
+        words = ("env", "PATH=/root/failing:/usr/sbin:/usr/bin:/sbin:/bin", "dpkg", "-i")
+        kept = self.machine.root / "opt/edged/pyvenv.cfg"
+        inode = kept.stat().st_ino
+        assert self.machine.run(*words, self.carry(self.newer), check=False).returncode
+        assert "the version before it is back and runs on" in self.machine.said
+        assert kept.stat().st_ino == inode
+        assert self.pid() == pid and self.active()
 
     def stop_and_drain(self):
         """After a stop every accepted row is at the centre, and clocks are as before."""
@@ -306,13 +328,41 @@ class Proof(Installed):
         assert self.limits_are_restored()
         assert not (self.machine.root / "var/lib/edged/limits.journal").exists()
 
+    def keep_the_store_encrypted(self):
+        """On an encrypted directory the disk shows neither rows nor names; without its key it shows
+        no file.  Where the kernel cannot, `build/system.json` says why."""
+        self.encryption = "fscrypt"
+        try:
+            with Encrypted(self.machine, "/var/lib/edged/disk", BUILD / "disk.img") as disk:
+                self.work_on(disk)
+        except Impossible as problem:
+            self.encryption = f"not possible: {problem}"
+
+    def work_on(self, disk):
+        """Take rows into a store on `disk`."""
+        self.machine.run("chown", "edged:edged", "/var/lib/edged/disk/store")
+        drop_in = "etc/edged/edged.toml.d/90-encrypted.toml"
+        self.put(drop_in, ENCRYPTED)
+        self.machine.run("systemctl", "start", "edged")
+        with self.api() as api:
+            assert api.put("/v1/jobs/law", json=JOB).status_code == 201
+        self.post()
+        self.machine.run("systemctl", "stop", "edged")
+        names = {path.name for path in disk.directory.iterdir()}
+        plain = self.machine.root / "var/lib/edged"
+        assert any(b"h_out" in path.read_bytes() for path in plain.rglob("*") if path.is_file())
+        assert not disk.holds(b"h_out")
+        disk.lock()
+        assert not names & {path.name for path in disk.directory.iterdir()}
+        (self.machine.root / drop_in).unlink()
+
     # the end ------------------------------------------------------------------------------------
 
     def remove_the_package(self):
         """Removal deletes units and programs, restores limits, keeps state and configuration."""
         self.machine.run("systemctl", "start", "edged")
         self.machine.run("dpkg", "--remove", "edged")
-        assert not (self.machine.root / "opt/edged").exists()
+        assert list((self.machine.root / "opt").iterdir()) == []
         assert not (self.machine.root / "lib/systemd/system/edged.service").exists()
         assert (self.machine.root / "var/lib/edged/identity").exists() or any(
             (self.machine.root / "var/lib/edged").iterdir()
@@ -355,6 +405,7 @@ STEPS = (
     Proof.own_the_clocks_of_sys_through_the_helper,
     Proof.upgrade_in_place,
     Proof.stop_and_drain,
+    Proof.keep_the_store_encrypted,
     Proof.remove_the_package,
     Proof.install_it_again,
     Proof.purge_it,
@@ -397,7 +448,7 @@ def main():
                 proof.tcp.kill()
             machine.__exit__()
     finally:
-        figures = {name: getattr(proof, name) for name in ("score", "back_s", "rows")
+        figures = {name: getattr(proof, name) for name in ("score", "back_s", "rows", "encryption")
                 if hasattr(proof, name)}  # fmt: skip
         options.json.parent.mkdir(parents=True, exist_ok=True)
         options.json.write_text(json.dumps({"steps": steps, **figures}, indent=2) + "\n")
