@@ -63,9 +63,10 @@ class KernelShare:
         settings: Ints,
         hashes: npt.NDArray[np.uint64],
         rows: int,
+        keeping: Ints,
     ) -> None:
         """The rows of a lane, with the records of their keys."""
-        found = lane.find(columns, settings, hashes, rows)
+        found = lane.find(columns, settings, hashes, rows, keeping)
         self._info[INFO.records], self._info[INFO.stride] = lane.memory()
         self._run(
             columns, 0, found.rows.size, address(found.slots), address(found.rows),

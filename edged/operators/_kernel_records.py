@@ -2,6 +2,10 @@
 
 A lane owns the records of a range of hashes, as a window's (`edged.operators._window_groups`): its
 saved state is theirs, the same for any number of lanes.
+
+Records that are kept for a time are forgotten once the horizon has passed their latest row, or
+another row of their key has come after a pause.  They are in no saved state, and leave the memory
+when that grows.
 """
 
 from __future__ import annotations
@@ -18,6 +22,7 @@ from edged.data.flow import State
 from edged.data.hashing import hash_columns
 from edged.data.schema import TIMESTAMP, Field, Schema
 from edged.data.scratch import Scratch
+from edged.operators._key_slots import SWEEP_GROUPS
 from edged.operators._window_groups import (
     GroupLane,
     Groups,
@@ -33,15 +38,28 @@ from edged.operators.base import InstanceOf
 from edged.operators.user.declarations import StateField
 from kernels.cpu import slots as kernels
 from kernels.cpu.columns import COLUMN
-from kernels.cpu.window import GROUP, SETTINGS, STATE
+from kernels.cpu.slots import KEEP
+from kernels.cpu.window import GROUP, SETTINGS, SHUT, STATE
 
 Ints = npt.NDArray[np.int64]
+KEPT_FOR_EVER: Ints = np.zeros(len(KEEP), np.int64)
 
 
-def record_shape(schema: Schema, keys: Sequence[str], words: int) -> Shape:
-    """The layout of records with `words` words of state."""
+def record_shape(schema: Schema, keys: Sequence[str], words: int, keep_us: int = 0) -> Shape:
+    """The layout of records with `words` words of state, that are kept so long; 0: for ever."""
     shape = shape_of(schema, keys, ())
+    if keep_us:
+        at = shape.words
+        shape = replace(shape, words=at + 1, first=at + 1, latest=at)
     return replace(shape, words=shape.words + words)
+
+
+def keep_settings(shape: Shape, keep_us: int, horizon_us: int, time: int) -> Ints:
+    """What `find` needs of how long records are kept; `time` is the event-time column's number."""
+    keeping: Ints = np.zeros(len(KEEP), np.int64)
+    keeping[KEEP.keep], keeping[KEEP.horizon] = keep_us, horizon_us
+    keeping[KEEP.time], keeping[KEEP.word] = time, shape.latest
+    return keeping
 
 
 def defaults_of(state: Mapping[str, StateField]) -> Ints:
@@ -71,11 +89,15 @@ class RecordLane(GroupLane):
         super().__init__(shape)
         self._shape, self._defaults = shape, defaults
         self._scratch = Scratch()
+        self._swept = SWEEP_GROUPS
 
     def find(
-        self, columns: Ints, settings: Ints, hashes: npt.NDArray[np.uint64], count: int
-    ) -> LaneRows:
+        self, columns: Ints, settings: Ints, hashes: npt.NDArray[np.uint64], count: int,
+        keeping: Ints = KEPT_FOR_EVER,
+    ) -> LaneRows:  # fmt: skip
         """The records of this lane's rows of a batch; new ones have the defaults."""
+        if keeping[KEEP.keep]:
+            self._sweep(int(keeping[KEEP.horizon]))
         before, found = int(self.state[STATE.groups]), np.zeros(1, np.int64)
         rows = self._scratch.get("rows", count, np.int64)
         slots = self._scratch.get("slots", count, np.int32)
@@ -83,7 +105,7 @@ class RecordLane(GroupLane):
         while True:
             at = kernels.find_slots(
                 columns, self._shape.keys, settings, hashes, at, count, self._groups, self._table,
-                self._store, self.state, rows, slots, found,
+                self._store, self.state, rows, slots, found, keeping,
             )  # fmt: skip
             if at == count:
                 break
@@ -93,6 +115,32 @@ class RecordLane(GroupLane):
             )
         self._groups[before : int(self.state[STATE.groups]), self._shape.first :] = self._defaults
         return LaneRows(rows[: found[0]], slots[: found[0]])
+
+    def _sweep(self, horizon_us: int) -> None:
+        """Drop records that are forgotten where there are twice as many as after the last time."""
+        if int(self.state[STATE.groups]) >= self._swept:
+            self.expire(max(horizon_us, kernels.GONE + 1))
+            self._swept = max(SWEEP_GROUPS, 2 * int(self.state[STATE.groups]))
+
+    def kept(self, horizon_us: int) -> Groups:
+        """Copies of the records that are not forgotten."""
+        records = self.copy()
+        if not self._shape.latest:
+            return records
+        return selected(self._shape, records, self._there(records.rows, horizon_us))
+
+    def live(self, horizon_us: int) -> int:
+        """Number of the records that are not forgotten."""
+        count = int(self.state[STATE.groups])
+        if not self._shape.latest:
+            return count
+        return int(np.count_nonzero(self._there(self._groups[:count], horizon_us)))
+
+    def _there(self, rows: Ints, horizon_us: int) -> npt.NDArray[np.bool_]:
+        """Which records are not forgotten."""
+        found: npt.NDArray[np.bool_] = rows[:, GROUP.start] != SHUT
+        found &= rows[:, self._shape.latest] >= horizon_us
+        return found
 
     def make_record(self) -> None:
         """Make the only record of an operator without keys."""
@@ -145,4 +193,6 @@ def redistributed(
         firsts = records.rows[:, GROUP.first]
         counts[0] = max(int(counts[0]), int(firsts.max(initial=-1)) + 1)
         found.append({"numbers": counts, **to_state(selected(shape, records, goes == i))})
+        if shape.latest:
+            found[-1]["horizon"] = np.min([state["horizon"] for state in states], axis=0)
     return found

@@ -44,16 +44,18 @@ class Shape:
     weighted: bool
     opened: int = 0
     """First word of an OpenWindow, in groups of windows that rows open and close; else 0."""
+    latest: int = 0
+    """The word of the time of the latest row, in groups that are kept for a time; else 0."""
 
     @property
     def order(self) -> int:
         """The word by which groups are ordered."""
-        return self.opened + OPENED.last if self.opened else GROUP.start
+        return self.opened + OPENED.last if self.opened else self.latest or GROUP.start
 
     @property
     def due(self) -> int:
         """The word by which groups expire."""
-        return self.opened + OPENED.end if self.opened else GROUP.start
+        return self.opened + OPENED.end if self.opened else self.latest or GROUP.start
 
 
 def shape_of(

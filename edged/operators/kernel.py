@@ -6,6 +6,7 @@
     file = "edges.py"               # below run.operators; or package = "an entry point"
     keys = ["sensor"]               # a record of state for each; default none: one record
     parameters = { limit = 0.5 }
+    keep = "1d"                     # how long a record is kept without rows; default: for ever
     behind = "20s"                  # how far output times may lie behind the input's; default 0s
     on_error = "set_aside"          # or "stop": the job is paused after the beat
     trusted = false                 # true: indices and loops are not checked
@@ -19,6 +20,10 @@ Invariants
    batches.
 2. Rows of an output come in the order of their input rows, those of one row as it gave them.
 3. A row in error changes neither state nor outputs.  It is set aside with its reason.
+4. With `keep` a record is forgotten `keep` behind the watermark, and where a row lies more than
+   `keep` behind the row before of its key: that row begins with the defaults.  So `keep` changes
+   nothing for rows on time but where a key has paused so long.  A late row of a key whose record is
+   forgotten begins a new one.
 
 Rows of a key are processed by one worker in their order; without state, workers take ranges.
 """
@@ -48,11 +53,13 @@ from edged.operators._kernel_outputs import joined
 from edged.operators._kernel_records import (
     RecordLane,
     defaults_of,
+    keep_settings,
     lane_settings,
     record_shape,
     redistributed,
 )
-from edged.operators._window_groups import from_state, merged, split, to_state
+from edged.operators._keyed import horizon
+from edged.operators._window_groups import Groups, from_state, merged, split, to_state
 from edged.operators.base import InstanceOf, Operator, OperatorPlan, RefusedRows, operator
 from edged.operators.user import code as user_code
 from edged.operators.user.columns import ON_BATCH, column_kernel
@@ -61,7 +68,6 @@ from edged.operators.user.refusals import refusal
 from edged.operators.user.row_kernel import ON_ROW, check_state_words, row_kernel
 from edged.operators.user.rows import GeneratedKernel
 from edged.operators.window import KEYS_MAX
-from kernels.cpu.window import STATE
 
 SET_ASIDE, STOP = "set_aside", "stop"
 
@@ -77,7 +83,9 @@ class KernelOperator(Operator):
     def __init__(self, plan: KernelPlan, workers: Workers) -> None:
         self._plan, kernel = plan, plan.kernel
         self._call = cache.kernel(kernel.text)
-        self._shape = record_shape(plan.input.schema, plan.by, plan.declared.words)
+        self._shape = record_shape(plan.input.schema, plan.by, plan.declared.words, plan.keep_us)
+        self._time = plan.input.schema.index(plan.input.time)
+        self._horizon_us = WATERMARK_MIN_US
         defaults = defaults_of(plan.declared.state)
         lanes = workers.count if plan.by and plan.declared.state else 1
         self._lanes = [RecordLane(self._shape, defaults) for _ in range(lanes)]
@@ -109,6 +117,8 @@ class KernelOperator(Operator):
             for name, batch in batches.items():
                 self._rows_out[name] += batch.rows
             self._note_errors(flow, used)
+        if self._plan.keep_us:
+            self._horizon_us = horizon(self._horizon_us, flow.watermark_us, self._plan.keep_us)
         watermark_us = self._watermark(flow.watermark_us)
         self.outputs = {name: Flow(batch, watermark_us) for name, batch in batches.items()}
         return next(iter(self.outputs.values()))
@@ -124,10 +134,11 @@ class KernelOperator(Operator):
         if plan.declared.state and plan.by:
             hashes = hash_columns(batch, plan.by, self._scratch, workers=beat.workers)
             used = self._parts[: len(self._lanes)]
+            keeping = keep_settings(self._shape, plan.keep_us, self._horizon_us, self._time)
             calls = []
             for number, (lane, part) in enumerate(zip(self._lanes, used, strict=True)):
                 settings = lane_settings(number, len(self._lanes), self._rows)
-                calls.append(partial(part.run_lane, columns, lane, settings, hashes, rows))
+                calls.append(partial(part.run_lane, columns, lane, settings, hashes, rows, keeping))
         elif plan.declared.state or plan.by_column:
             used = self._parts[:1]
             calls = [partial(used[0].run_record, columns, self._lanes[0], rows)]
@@ -170,8 +181,8 @@ class KernelOperator(Operator):
         if not self._plan.declared.state:
             return {}
         numbers = np.array([self._rows, self._errors], np.int64)
-        records = merged(self._shape, [lane.copy() for lane in self._lanes])
-        return {"numbers": numbers, **to_state(records)}
+        kept = {"horizon": np.array([self._horizon_us], np.int64)} if self._plan.keep_us else {}
+        return {"numbers": numbers, **kept, **to_state(self._records())}
 
     def load(self, state: State) -> None:
         """Load a saved state, for any number of workers."""
@@ -179,6 +190,12 @@ class KernelOperator(Operator):
         for lane, records in zip(self._lanes, found, strict=True):
             lane.adopt(records)
         self._rows, self._errors = map(int, state["numbers"])
+        if self._plan.keep_us:
+            self._horizon_us = int(state["horizon"][0])
+
+    def _records(self) -> Groups:
+        """Copies of all records that are not forgotten, in the saved order."""
+        return merged(self._shape, [lane.kept(self._horizon_us) for lane in self._lanes])
 
     def state_bytes(self) -> int:
         """Memory of the records."""
@@ -191,17 +208,17 @@ class KernelOperator(Operator):
             "rows": self._rows, "rows_in_error": self._errors, **out,
         }  # fmt: skip
         if self._plan.declared.state:
-            found["records"] = sum(int(lane.state[STATE.groups]) for lane in self._lanes)
+            found["records"] = sum(lane.live(self._horizon_us) for lane in self._lanes)
         if self._first_error:
             found["first_error"] = self._first_error
         return found
 
     def records(self) -> tuple[list[str], list[list[Any]]]:
         """Names and values of all records, keys first; for `edged operator test`."""
-        found = merged(self._shape, [lane.copy() for lane in self._lanes])
         return parts.shown_records(
-            self._plan.declared, self._plan.input.schema, self._plan.by, self._shape, found
-        )
+            self._plan.declared, self._plan.input.schema, self._plan.by, self._shape,
+            self._records(),
+        )  # fmt: skip
 
 
 @operator("kernel")
@@ -212,7 +229,7 @@ class KernelPlan(OperatorPlan):
     links: ClassVar[tuple[str, ...]] = ("input",)
     checks_code: ClassVar[bool] = True
     keys: ClassVar[frozenset[str]] = user_code.CODE_KEYS | {
-        "keys", "parameters", "behind", "on_error", "trusted",
+        "keys", "parameters", "keep", "behind", "on_error", "trusted",
     }  # fmt: skip
 
     id: str
@@ -221,6 +238,8 @@ class KernelPlan(OperatorPlan):
     declared: Declarations
     by: tuple[str, ...]
     """Key columns."""
+    keep_us: int
+    """How long a record is kept without rows; 0: for ever."""
     behind_us: int
     on_error: str
     kernel: GeneratedKernel
@@ -248,6 +267,7 @@ class KernelPlan(OperatorPlan):
                 wrong.note(f"{path}.keys[{i}]", f"no column {name!r} in the input", advice)
         if len(by) > KEYS_MAX:
             wrong.note(f"{path}.keys", f"{len(by)} keys", f"at most {KEYS_MAX}")
+        keep = wrong.attempt(lambda: _keep(path, document, by), 0)
         behind = wrong.attempt(lambda: doc.duration(path, document, "behind", "0s"), 0)
         on_error = wrong.attempt(
             lambda: doc.choice(path, document, "on_error", (SET_ASIDE, STOP), SET_ASIDE), ""
@@ -257,6 +277,8 @@ class KernelPlan(OperatorPlan):
         declared = declarations(path, code)
         if not declared.outputs:
             raise code.fault(path, 1, 1, "declares no output", "add class Outputs")
+        if keep and not declared.state:
+            raise JobError(f"{path}.keep", "the code has no state", "leave it out")
         check_state_words(path, declared)
         values = parameter_values(path, declared.parameters, document)
         if ON_ROW in declared.functions:
@@ -275,7 +297,7 @@ class KernelPlan(OperatorPlan):
             raise code.fault(path, 1, 1, problem, "split it") from None
         links = _links(declared, link, behind)
         first = next(iter(links.values()))
-        return cls(id, link, first, declared, by, behind, on_error, kernel)
+        return cls(id, link, first, declared, by, keep, behind, on_error, kernel)
 
     @property
     def by_column(self) -> bool:
@@ -313,6 +335,7 @@ class KernelPlan(OperatorPlan):
         how = "by column" if self.by_column else "row by row"
         by = f" by {', '.join(self.by)}" if self.by and state else ""
         record = f"{8 * self.declared.words} bytes of state{by}" if state else "no state"
+        record += f", for {show_duration(self.keep_us)}" if self.keep_us else ""
         lines = [f"{how}, code {code.name} ({code.sha256[:12]}), {code.origin}", record]
         lines.append(f"rows in error are set aside{', and stop the job' * (self.on_error == STOP)}")
         if self.behind_us:
@@ -329,17 +352,29 @@ class KernelPlan(OperatorPlan):
         """Records by the hash of their keys."""
         if not self.by and instances > 1:
             return super().redistribute(by, states, instances, instance_of)
-        shape = record_shape(self.input.schema, self.by, self.declared.words)
+        shape = record_shape(self.input.schema, self.by, self.declared.words, self.keep_us)
         return redistributed(
             shape, self.input.schema, self.by, by[0], states, instances, instance_of
         )
 
     def signature_facts(self) -> list[Any]:
-        """The code, the keys and their types; without state nothing."""
+        """The code, the keys and their types, how long records are kept; without state nothing."""
         if not self.declared.state:
             return []
         types = [self.input.schema.field(name).to_json() for name in self.by]
-        return [self.declared.code.sha256, types, self.by_column]
+        facts = [self.declared.code.sha256, types, self.by_column]
+        return [*facts, self.input.time, self.keep_us] if self.keep_us else facts
+
+
+def _keep(path: str, document: Mapping[str, Any], by: Sequence[str]) -> int:
+    """How long records are kept.  Raises JobError."""
+    if "keep" not in document:
+        return 0
+    if not by:
+        raise JobError(
+            f"{path}.keep", "there is one record for all rows", "name keys, or leave it out"
+        )
+    return doc.duration(path, document, "keep", least=1)
 
 
 def _links(declared: Declarations, link: Link, behind_us: int) -> dict[str, Link]:

@@ -22,16 +22,36 @@ class Outputs:
         return lambda **fields: self.rows[name].append(fields)
 
 
-def run(text, names, rows, keys=(), parameters=None):
+class Keep:
+    """How long records are kept: the column of times, `keep`, and the horizon of each row."""
+
+    def __init__(self, time, keep, horizons):
+        self.time, self.keep, self.horizons = time, keep, horizons
+        self.latest = {}
+
+    def note(self, i, row, key, records):
+        """Forget a record where row `i` comes too late for it, and note the row's time."""
+        time, horizon = row[self.time], self.horizons[i]
+        last = self.latest.get(key)
+        if last is not None and (last < horizon or time - last > self.keep):
+            del records[key]
+            last = None
+        self.latest[key] = max(time, horizon if last is None else last)
+
+
+def run(text, names, rows, keys=(), parameters=None, keep=None):
     """(rows by output, records by key, errors) of `on_row` over rows as dicts.
 
-    An error is (number of the row, name of the exception); its row changes nothing.
+    An error is (number of the row, name of the exception); its row changes nothing but how long a
+    record is kept.
     """
     module = {}
     exec("from __future__ import annotations\n" + text, module)
     outputs, records, errors = {name: [] for name in names}, {}, []
     for i, row in enumerate(rows):
         key = tuple(_same(row[k]) for k in keys)
+        if keep:
+            keep.note(i, row, key, records)
         before = records.get(key) or fresh(module.get("State"))
         record, out = Record(**_copied(before)), Outputs(names)
         records[key] = before
