@@ -6,12 +6,27 @@ import random
 
 import pytest
 
+from edged.config.code_directories import DIRECTORY_VARIABLE
 from tests.beat.support import stream
 from tests.beat.test_replay import BEATS, COLUMNS, bytes_of, differing, live_run, recovered
 from tests.whole import count
 
 STREAM = {"lateness": 20, "late": "process", "idle_after": "5s", "max_behind": 50}
 BY_NAME = {"keys": ["name"]}
+COUNTS = """
+class State:
+    n: int64
+
+class Outputs:
+    class counts:
+        time: timestamp
+        name: string
+        n: int64
+
+def on_row(row, state, out):
+    state.n += 1
+    out.counts(time=row.time, name=row.name, n=state.n)
+"""
 OPERATORS = {
     "before": {
         "type": "lag", "input": "r", **BY_NAME, "columns": {"was": "note", "since": "time"},
@@ -29,6 +44,7 @@ OPERATORS = {
         "type": "asof_join", "left": "r", "right": "s", "on": ["name"], "direction": "forward",
         "tolerance": 60,
     },
+    "own": {"type": "kernel", "input": "r", **BY_NAME, "file": "counts.py", "keep": 50},
     "steps": {
         "type": "detect", "input": "r", **BY_NAME, "within": 90,
         "steps": [
@@ -46,7 +62,11 @@ JOB = {
 
 
 @pytest.mark.parametrize("seed", count(range(1), range(6)))
-def test_every_prefix_of_the_log_replays_to_equal_pages_and_state(tmp_path, seed):
+def test_every_prefix_of_the_log_replays_to_equal_pages_and_state(tmp_path, seed, monkeypatch):
+    code = tmp_path / "code"
+    code.mkdir()
+    (code / "counts.py").write_text(COUNTS)
+    monkeypatch.setenv(DIRECTORY_VARIABLE, str(code))
     snapshots = (5, 11, 12, 20)
     plan, states, pages, _ = live_run(tmp_path, random.Random(seed), snapshots, job=JOB)
     assert {key.stream for key in pages} == set(JOB["sinks"])
