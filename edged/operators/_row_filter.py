@@ -154,7 +154,6 @@ class RowFilter(Operator):
         """Keys, rows that wait for the watermark, rows that came late, and rows dropped."""
         return {
             "keys": self._slots.count(),
-            "rows_waiting": self._order.rows,
-            "rows_late": self._order.late,
+            **self._order.counters(),
             self._plan.dropped: self._dropped,
         }

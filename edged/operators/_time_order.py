@@ -92,6 +92,10 @@ class TimeOrder:
         """Bytes of the rows that wait, and of memory for sorting."""
         return sum(b.nbytes() for b in self._waiting) + self._joined.nbytes + self._out.nbytes
 
+    def counters(self) -> dict[str, int]:
+        """Rows that wait for the watermark, and rows that came late."""
+        return {"rows_waiting": self.rows, "rows_late": self.late}
+
     def sorted_rows(self) -> Batch:
         """The rows that wait, by time."""
         return self._in_order(self._waiting, Scratch(), Scratch())

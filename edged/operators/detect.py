@@ -309,8 +309,7 @@ class Detect(Operator):
             **dict(zip(names, map(int, self._counts), strict=True)),
             "keys": self._slots.count(),
             "rows_kept": self._kept.stop - self._kept.start,
-            "rows_waiting": self._order.rows,
-            "rows_late": self._order.late,
+            **self._order.counters(),
             "rows_in_error": sum(selector.errors for _, _, selector in self._selectors),
         }
 

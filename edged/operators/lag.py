@@ -247,11 +247,7 @@ class Lag(Operator):
 
     def counters(self) -> Mapping[str, int | float]:
         """Keys, rows that wait for the watermark, and rows that came late."""
-        return {
-            "keys": self._slots.count(),
-            "rows_waiting": self._order.rows,
-            "rows_late": self._order.late,
-        }
+        return {"keys": self._slots.count(), **self._order.counters()}
 
 
 def _kind(dtype: DType) -> int:

@@ -153,8 +153,7 @@ class WindowOperator(Operator):
     def counters(self) -> Mapping[str, int | float]:
         """Groups open and emitted; sums that overflowed and rows out of range; rows that wait for
         their order, and those that came late."""
-        order = self._order
-        ordered = {"rows_waiting": order.rows, "rows_late": order.late} if order else {}
+        ordered = self._order.counters() if self._order is not None else {}
         return {
             "rows": self._rows,
             "groups": sum(int(lane.state[STATE.groups]) for lane in self._lanes),

@@ -114,6 +114,18 @@ def rescaled(plan, rows, marks, cut, instances, by):
     return [row for beat in found for row in beat]
 
 
+def goes_on(plan, case, cut, workers):
+    """Assert that an operator that is restored after `cut` beats gives the same rows."""
+    assert plainly(run(plan, *case, workers[0], cut, workers[1])) == plainly(run(plan, *case))
+
+
+def takes_over(plan, case, cut, instances):
+    """Assert that so many instances, after `cut` beats, together give the same rows."""
+    found = rescaled(plan, *case, min(cut, len(case[0])), instances, plan.by)
+    wanted = [row for beat in run(plan, *case) for row in beat]
+    assert sorted(map(plainly, found)) == sorted(map(plainly, wanted))
+
+
 def plainly(rows):
     """Rows for comparison: NaN equals NaN."""
     return repr(rows)

@@ -22,9 +22,10 @@ from tests.operators.keyed_cases import (
     N,
     beats,
     feed,
+    goes_on,
     plainly,
-    rescaled,
     run,
+    takes_over,
     wide,
 )  # fmt: skip
 from tests.whole import examples
@@ -93,17 +94,13 @@ def test_matches_are_those_of_the_twin(document, case, workers):
     st.sampled_from([(1, 2), (12, 1), (2, 12)]),
 )  # fmt: skip
 def test_a_restored_operator_goes_on_byte_for_byte(document, case, cut, workers):
-    p = plan(**document)
-    assert plainly(run(p, *case, workers[0], cut, workers[1])) == plainly(run(p, *case))
+    goes_on(plan(**document), case, cut, workers)
 
 
 @settings(max_examples=examples(100), deadline=None)
 @given(documents(), beats(), st.integers(0, 5), st.integers(1, 3))
 def test_instances_that_take_over_give_the_same_matches(document, case, cut, instances):
-    p = plan(**document)
-    found = rescaled(p, *case, min(cut, len(case[0])), instances, p.by)
-    wanted = [row for beat in run(p, *case) for row in beat]
-    assert sorted(map(plainly, found)) == sorted(map(plainly, wanted))
+    takes_over(plan(**document), case, cut, instances)
 
 
 PLAIN = [{"name": "a", "where": '"on"'}, {"name": "b", "where": 'not "on"', "unless": "n = 1"}]

@@ -20,9 +20,10 @@ from tests.operators.keyed_cases import (
     TIME,
     beats,
     feed,
+    goes_on,
     plainly,
-    rescaled,
     run,
+    takes_over,
     wide,
 )  # fmt: skip
 from tests.pages import shapes
@@ -79,17 +80,13 @@ def test_rows_are_those_of_the_twin_beat_by_beat(document, case, workers):
 @settings(max_examples=examples(100), deadline=None)
 @given(documents, beats(), st.integers(0, 5), st.sampled_from([(1, 2), (12, 1), (2, 12)]))
 def test_a_restored_operator_goes_on_byte_for_byte(document, case, cut, workers):
-    p = plan(**document)
-    assert plainly(run(p, *case, workers[0], cut, workers[1])) == plainly(run(p, *case))
+    goes_on(plan(**document), case, cut, workers)
 
 
 @settings(max_examples=examples(60), deadline=None)
 @given(documents, beats(), st.integers(0, 5), st.integers(1, 3))
 def test_instances_that_take_over_give_the_same_rows(document, case, cut, instances):
-    p = plan(**document)
-    found = rescaled(p, *case, min(cut, len(case[0])), instances, p.by)
-    wanted = [row for beat in run(p, *case) for row in beat]
-    assert sorted(map(plainly, found)) == sorted(map(plainly, wanted))
+    takes_over(plan(**document), case, cut, instances)
 
 
 @settings(max_examples=examples(60), deadline=None)

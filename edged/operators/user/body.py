@@ -16,6 +16,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 
+from edged.data.schema import Schema
 from edged.documents import reader as doc
 from edged.errors import JobError
 from edged.operators.user.declarations import Declarations, Value
@@ -365,6 +366,32 @@ class Body:
                                       otherwise="define it in the file")  # fmt: skip
             raise self.fault(node, f"{shown} is no function of kernels", advice)
         return name
+
+
+class MainBody(Body):
+    """The body of the function that is called with rows of the input."""
+
+    def __init__(
+        self,
+        path: str,
+        declared: Declarations,
+        values: Mapping[str, Value],
+        steps_max: int,
+        schema: Schema,
+    ) -> None:
+        super().__init__(path, declared, values, steps_max)
+        self.schema = schema
+        self.outputs = list(declared.outputs.values())
+        self.touched: set[str] = set()
+        """Columns of which anything is used."""
+        self.stored: set[str] = set()
+        """Fields of the state that are used."""
+        self.state = self.out = self.parameters = ""
+        self.prepare()
+
+    @abstractmethod
+    def prepare(self) -> None:
+        """Set what this kind of function needs besides."""
 
 
 class HelperBody(Body):

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 from edged.data.schema import BOOL, TIMESTAMP, DType, Field, Schema
 from edged.documents import reader as doc
-from edged.operators.user.body import Body, helpers, plain_arguments
+from edged.operators.user.body import MainBody, helpers, plain_arguments
 from edged.operators.user.declarations import Declarations, Value
 from edged.operators.user.row_kernel import loaded_state, stored_state
 from edged.operators.user.rows import (
@@ -85,23 +85,12 @@ METHODS = frozenset(
 )
 
 
-class ColumnBody(Body):
+class ColumnBody(MainBody):
     """The body of `on_batch`."""
 
-    def __init__(
-        self,
-        path: str,
-        declared: Declarations,
-        values: Mapping[str, Value],
-        steps_max: int,
-        schema: Schema,
-    ) -> None:
-        super().__init__(path, declared, values, steps_max)
-        self.schema = schema
-        self.outputs = list(declared.outputs.values())
-        self.touched: set[str] = set()
-        self.stored: set[str] = set()
-        self.input = self.state = self.out = self.parameters = ""
+    def prepare(self) -> None:
+        """The arguments have no names yet."""
+        self.input = ""
 
     def begin(self, function: ast.FunctionDef) -> None:
         """Take the names of the arguments."""

@@ -23,14 +23,12 @@ lacks room.  An error is a Python exception; `at` is its place.
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from edged.data.schema import BOOL, FLOAT32, FLOAT64, UINT64, DType, Field, Schema
+from edged.data.schema import BOOL, FLOAT32, FLOAT64, UINT64, DType, Field
 from edged.documents import reader as doc
-from edged.operators.user.body import Body, plain_arguments
-from edged.operators.user.declarations import Declarations, Value
+from edged.operators.user.body import MainBody, plain_arguments
 from edged.operators.user.plain_rows import plain_row
 from kernels.cpu.records import ADDRESS, I64
 from kernels.cpu.records import field as word
@@ -78,30 +76,17 @@ class GeneratedKernel:
     """Rows that a row may add to each output at most; 0: any number."""
 
 
-class RowBody(Body):
+class RowBody(MainBody):
     """The body of `on_row`."""
 
-    def __init__(
-        self,
-        path: str,
-        declared: Declarations,
-        values: Mapping[str, Value],
-        steps_max: int,
-        schema: Schema,
-    ) -> None:
-        super().__init__(path, declared, values, steps_max)
-        self.schema = schema
-        self.outputs = list(declared.outputs.values())
+    def prepare(self) -> None:
+        """No columns are read yet, and no rows given."""
         self.literals: list[bytes] = []
         self.columns: set[str] = set()
         """Columns whose values are read."""
-        self.touched: set[str] = set()
-        """Columns of which anything is used."""
-        self.stored: set[str] = set()
-        """Fields of the state that are used."""
         self.emits = [0] * len(self.outputs)
         self.looped = [False] * len(self.outputs)
-        self.row = self.state = self.out = self.parameters = ""
+        self.row = ""
 
     def begin(self, function: ast.FunctionDef) -> None:
         """Take the names of the arguments."""
