@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pyarrow as pa
 
 from edged.bench import equipment
+from edged.bench.equipment_chain import STAGES, staged
 from edged.bench.equipment_check import differing, expected
 from edged.bench.equipment_data import FIELDS, SENSORS, faulty_equipment_records
+from edged.bench.equipment_jobs import equipment_job
+from edged.config.code_directories import DIRECTORY_VARIABLE
+from edged.job.plan import parse_job
 
 ROW = {"written", "jobs", "daemons", "tuples_per_s", "cpu_s_per_mtuple", "rss_mb", "equal"}
 
@@ -20,6 +26,22 @@ def test_both_forms_of_the_job_equal_duckdb():
         assert row["tuples_per_s"] > 0 and row["cpu_s_per_mtuple"] > 0
     assert all(result["sinks"].values())
     assert set(result["p_values"]) == {"cpu", "memory"}
+
+
+def test_stages_on_four_daemons_are_the_same_job(monkeypatch):
+    monkeypatch.setenv(DIRECTORY_VARIABLE, str(equipment.EXAMPLES))
+    records, _ = faulty_equipment_records(10)
+    ports = itertools.count(9000)
+    for written in equipment.WRITTEN:
+        job = equipment_job(written, "m", "127.0.0.1:8000", "out", records.schema, {})
+        found = staged(job, lambda: f"127.0.0.1:{next(ports)}")
+        assert list(found) == list(STAGES)
+        for stage, document in found.items():
+            plan = parse_job(document)
+            assert ("on" in plan.sinks) == (stage != STAGES[-1])
+        for part in ("operators", "sinks"):
+            own = [id for document in found.values() for id in document[part] if id != "on"]
+            assert sorted(own) == sorted(job[part])
 
 
 def test_faults_of_valves_are_in_the_records_and_in_the_truth():
