@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from governors.actuators.base import Knob, findings
+from governors.actuators.suspend import MEM_SLEEP, POWER_STATE, alarms
 from governors.anonymity import Identifiers
 from governors.board_report import (
     BoardFacts,
@@ -209,9 +210,5 @@ def _numbered(sysfs: Sysfs, stem: str) -> Iterator[str]:
 
 
 def _suspend(sysfs: Sysfs) -> SuspendFacts:
-    states, mem = (
-        tuple((sysfs.get(f"/sys/power/{name}") or "").split()) for name in ("state", "mem_sleep")
-    )
-    at = "/sys/class/rtc"
-    clocks = [n for n in sysfs.list(at) if sysfs.exists(f"{at}/{n}/wakealarm")]
-    return SuspendFacts(states, mem, tuple(clocks))
+    states, mem = (tuple((sysfs.get(path) or "").split()) for path in (POWER_STATE, MEM_SLEEP))
+    return SuspendFacts(states, mem, tuple(at.rpartition("/")[2] for at in alarms(sysfs)))

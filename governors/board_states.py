@@ -2,7 +2,7 @@
 
     unknown      nothing is public, or edged does not use it
     supported    read and set as kernel and vendor document it; tests do so on a fixture tree
-    simulated    a profile has its figures too: `edged simulate` and a simulated board show it
+    simulated    the simulated board of a profile shows it too
     measured     seen on a real board, with the source in `measured` of the profile
     -            the board has no such part, or cannot run what it needs
 
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import sys
 
-from governors.detect import boards
+from governors.detect import X86, boards
 from governors.profile import PARTS, BoardProfile
 from governors.profile_reader import UNKNOWN, load, names
 
@@ -67,13 +67,14 @@ def _thermal(board: str, profile: BoardProfile | None) -> str:
 
 
 def _suspend(board: str, profile: BoardProfile | None) -> str:
-    del board, profile
-    return UNKNOWN
+    if profile is not None and profile.suspend is not None:
+        return SIMULATED
+    return SUPPORTED if board == X86 else UNKNOWN
 
 
 def _package(board: str, profile: BoardProfile | None) -> str:
     del profile
-    return NO_PART if board in _OLD_SYSTEMS else UNKNOWN
+    return NO_PART if board in _OLD_SYSTEMS else SUPPORTED
 
 
 _KNOWN = {

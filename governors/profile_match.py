@@ -8,6 +8,7 @@ from governors import board_report as report
 from governors.health import FAKE_ZONES
 from governors.profile import BoardProfile
 from governors.profile_reader import load
+from governors.suspend import MEM
 
 SHOWN = 6
 """Names in a detail at most."""
@@ -38,6 +39,9 @@ def _parts(found: report.BoardReport, profile: BoardProfile) -> Iterator[report.
                  {s.name for s in profile.idle_states})  # fmt: skip
     yield _names("rails", {(r.rail, r.device, r.index) for r in found.rails},
                  {(c.rail, c.device, c.index) for c in profile.sensor.channels})  # fmt: skip
+    if profile.suspend is not None or MEM in found.suspend.states:
+        known = {MEM} if profile.suspend is not None else set()
+        yield _names("suspend to memory", {MEM} & {*found.suspend.states}, known)
     yield _names("thermal zones", {zone.name for zone in found.zones},
                  {*profile.tree.thermal_zones} - {*FAKE_ZONES})  # fmt: skip
 

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator
 
 from governors.board_report import BoardReport, ClockFacts, RailFacts
 from governors.meters.rail_labels import rail
+from governors.suspend import MEM
 
 UNKNOWN = '"unknown"'
 UNREAD = "not read"
@@ -49,7 +50,7 @@ def skeleton(report: BoardReport) -> str:
     source = f"report of a board, kernel {report.system.kernel or UNREAD}, edged {report.edged}"
     lines = [*_head(report), *_clusters(report, source), *_gpu(report, source)]
     lines += [*_memory(report, source), *_idle_states(report, source), *_changes(report, source)]
-    lines += [*_rails(report, source), *_power(report), _TERMS.rstrip(), ""]
+    lines += [*_rails(report, source), *_power(report), _TERMS.rstrip(), "", *_suspend(report)]
     lines += _table("[uplink]", {
         "fixed_joules": UNKNOWN, "joules_per_byte": UNKNOWN, "tail_joules": UNKNOWN,
         "source": _text("depends on the radio that is plugged in"),
@@ -205,6 +206,16 @@ def _power(report: BoardReport) -> Iterator[str]:
         yield from _table("[[power.idle]]", {
             "rail": _text(name), **figure,
             "source": _text("all cores asleep at the lowest clocks: not measured"),
+        })  # fmt: skip
+
+
+def _suspend(report: BoardReport) -> Iterator[str]:
+    if MEM in report.suspend.states:
+        sources = {"watts": ("W", "not measured"), "enter": ("s", "not timed"),
+                   "leave": ("s", "not timed; the daemon times its suspends")}  # fmt: skip
+        yield from _table("[suspend]", {
+            name: f'{{value = {UNKNOWN}, error = {UNKNOWN}, unit = "{unit}", source = "{source}"}}'
+            for name, (unit, source) in sources.items()
         })  # fmt: skip
 
 

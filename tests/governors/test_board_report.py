@@ -85,6 +85,15 @@ def test_a_skeleton_of_a_report_is_a_valid_profile_with_the_boards_tables(tmp_pa
     assert (profile.gpu is not None) == any(c.name == "gpu" for c in report.clocks)
     assert {c.rail for c in profile.sensor.channels} == {r.rail for r in report.rails}
     assert not any(term.figure.value for term in profile.terms)
+    assert profile.suspend is None
+
+
+def test_a_skeleton_has_the_suspend_of_a_board_that_offers_it(tmp_path):
+    report = examine(planted(tmp_path, "orin-nx-r35"), "0.1.0", simulated=False)
+    profile = profile_reader.parse(skeleton(report), "skeleton")
+    assert profile.suspend.watts.value is None
+    states = {match.part: match.state for match in report.matches}
+    assert states["suspend to memory"] == "same"
 
 
 def test_a_board_that_is_simulated_from_a_skeleton_shows_what_the_report_shows(tmp_path):
@@ -96,7 +105,7 @@ def test_a_board_that_is_simulated_from_a_skeleton_shows_what_the_report_shows(t
     known = [part.replace('"unknown"', "0.5", 2) for part in idle]
     profile = profile_reader.parse("[[power.idle]]".join([head, *known]), "skeleton")
     again = examine(SimulatedBoard(profile, tmp_path / "simulated").sysfs, "0.1.0", simulated=True)
-    assert {m.part: m.state for m in again.matches} == {m.part: "same" for m in report.matches}
+    assert {m.part: m.state for m in again.matches} == {m.part: m.state for m in report.matches}
     assert again.clocks == report.clocks
 
 
@@ -106,7 +115,9 @@ class TestMatches:
 
     def test_a_profiles_own_board_is_the_same_in_all_parts(self, tmp_path):
         report = examine(trees.plant(tmp_path, "orin-nano-r36"), "0.1.0", simulated=False)
-        assert {*self.states(report, "orin-nano").values()} == {"same"}
+        found = self.states(report, "orin-nano")
+        assert found.pop("suspend to memory") == "absent"  # the tree has no /sys/power
+        assert {*found.values()} == {"same"}
 
     def test_another_board_differs_and_the_detail_says_in_what(self, tmp_path):
         report = examine(trees.plant(tmp_path, "orin-nano-r36"), "0.1.0", simulated=False)
