@@ -61,7 +61,8 @@ def on_row(row, state, out, parameters):
     powers = 0
     for k in range(3):
         power = row.mf01 if k == 0 else row.mf02 if k == 1 else row.mf03
-        assert 0 <= power and power < BASE
+        if power < 0 or power >= BASE:
+            raise ValueError("a power does not fit")
         powers = powers * BASE + power
         if state.rows == 0:
             state.sums[k] = power
