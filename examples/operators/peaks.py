@@ -1,7 +1,7 @@
 """Records of a machine around peaks of its power, as the DEBS Grand Challenge of 2012 asks in query
 2: where the relative variation of a phase within a second is above the limit, all records from 20 s
-before that second to 70 s after its begin.  The records before wait in a ring.  A record of state has
-at most 64 KiB, so that the three powers share a word."""
+before that second to 70 s after its begin.  The records before wait in a ring.  A record of
+state has at most 64 KiB, so that the three powers share a word."""
 
 SIZE = 2560
 BASE = 1_000_000
