@@ -153,6 +153,7 @@ def command(
     from edged.events.journal import writer
     from edged.events.log import LineLog
     from edged.job.changes import FILE
+    from edged.job.coexistence import check_hearing
     from edged.platform.clock import SystemClock
 
     flags = _flags(jobs, pairs, meters, given)
@@ -162,6 +163,7 @@ def command(
     _require_targets(config, config_file)
     files = configuration.job_files(config)
     plans, faulty = configuration.plans_and_faults(files, Path(config.store.directory))
+    check_hearing(plans, config.energy.suspend)
     origins = {str(file.document.get("name")): f"{FILE}{file.path}" for file in files}
     if until_end and plans:
         refuse_endless(plans)

@@ -65,7 +65,8 @@ class Suspends:
         self.problem = ""
         """Why there are no suspends although they are asked for."""
         self.count = self.late = self.failed = 0
-        self.asleep_us = 0
+        self.asleep_us, self.joules = 0, 0.0
+        """Of all suspends, with entering and leaving."""
         self._site, self._watch, self._clock, self._publish = site, watch, clock, publish
         self._awake_until_us = clock.monotonic_us() + awake_us
         self._sources: Sequence[Source] = ()
@@ -124,7 +125,7 @@ class Suspends:
         return {
             "state": self.state, "problem": self.problem or ended, "count": self.count,
             "late": self.late, "failed": self.failed,
-            "seconds": round(self.asleep_us / 1e6, 3),
+            "seconds": round(self.asleep_us / 1e6, 3), "joules": round(self.joules, 6),
             "watts": None if cost is None else cost.watts,
             "source": "" if cost is None else cost.source,
             "transition_s": None if cost is None else round(cost.transition_us / 1e6, 3),
@@ -175,7 +176,9 @@ class Suspends:
         simulated = self._site.simulated
         if simulated is not None and one.asleep_us:
             simulated.board.suspend(self._clock.monotonic_us(), one.asleep_us, cost.watts)
-        found = self._watch.resume(cost.joules(one.asleep_us, awake_us))
+        joules = cost.joules(one.asleep_us, awake_us)
+        found = self._watch.resume(joules)
+        self.joules += joules if found is None else found[1]
         if found is not None and one.asleep_us >= MEASURED_US_MIN:
             rail, joules = found
             watts = (joules - cost.transition_watts * awake_us / 1e6) / (one.asleep_us / 1e6)

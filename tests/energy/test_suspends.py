@@ -1,5 +1,6 @@
 """Suspends between beats: on a simulated board whose clock jumps, and with the real clock."""
 
+import json
 import subprocess
 import sys
 import time
@@ -7,6 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from edged.config import read
+from edged.daemon.configuration import problems
 from edged.energy.board import open_site
 from edged.energy.runtime import EnergyGovernor
 from edged.energy.settings import EnergySettings
@@ -149,6 +152,9 @@ class TestEnergy:
         assert watch.joules(clock.now) - before_j == pytest.approx(WATTS * seconds, rel=0.02)
         spent_j = asleep.site.simulated.board.input_joules - board_j
         assert spent_j == pytest.approx(WATTS * seconds, rel=0.02)
+        told = asleep.suspends.describe()
+        assert told["joules"] == pytest.approx(WATTS * told["seconds"])
+        assert told["source"] == "energy.suspend_watts"
 
 
 class TestHearing:
@@ -156,6 +162,15 @@ class TestHearing:
         with pytest.raises(JobError, match="tcp would miss input") as refused:
             check_hearing([parse_job(copy_job())], "mem")
         assert ".source" in refused.value.path and "energy.suspend = off" in refused.value.advice
+
+    def test_validate_refuses_a_configuration_with_such_a_job(self, tmp_path):
+        (tmp_path / "job.json").write_text(json.dumps(copy_job()))
+        file = tmp_path / "edged.toml"
+        for state, faults in (("mem", 1), ("off", 0)):
+            file.write_text(f'[run]\njobs = ["job.json"]\n[energy]\nsuspend = "{state}"\n')
+            config, wrong = read(str(file))
+            found = [str(fault) for fault in (*wrong, *problems(config))]
+            assert len(found) == faults and all("would miss input" in text for text in found)
 
     def test_sources_that_poll_are_heard(self):
         check_hearing([parse_job(generated())], "mem")
