@@ -1,6 +1,7 @@
 """Suspends between beats: on a simulated board whose clock jumps, and with the real clock."""
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -22,6 +23,8 @@ from governors.actuators.suspend import SuspendReply
 from tests.beat.loop import Loop
 from tests.beat.support import SECOND, changed, copy_job
 from tests.energy.common import StepClock
+from tests.energy.jumping import ENVIRONMENT, JUMP_S, WAIT_S
+from tests.governors.trees import plant
 
 MINUTE = 60 * SECOND
 WATTS = 0.4
@@ -207,6 +210,23 @@ def quick(cost):
     from dataclasses import replace
 
     return replace(cost, transition_us=200_000.0, leave_us=100_000.0)
+
+
+def test_a_jump_of_the_machine_s_own_clock_is_a_suspend_and_every_wait_counts_it(tmp_path):
+    plant(tmp_path, "orin-nano-r36")
+    for path, text in {"sys/power/state": "freeze mem", "sys/class/rtc/rtc0/wakealarm": ""}.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.energy.jumping", str(tmp_path)], capture_output=True,
+        text=True, timeout=120, env={**os.environ, **ENVIRONMENT},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["asleep_us"] == pytest.approx(JUMP_S * SECOND, abs=10_000)
+    assert found["resumed_us"] == [pytest.approx(JUMP_S * SECOND, abs=10_000)]
+    assert found["waited_s"] < WAIT_S - JUMP_S + 20 and found["late_us"] >= -1_000
+    assert found["fired"] == 1 and found["events"] == []
 
 
 def test_every_timer_and_wait_counts_on_the_same_clock():
