@@ -185,27 +185,24 @@ class Metering:
         self._mark = self.sampler.totals
         self.at_us, self.tuples_read, self.beats_read = now, self.tuples, self.beats
 
-    def resume(self, joules: float) -> tuple[str, float] | None:
+    def resume(self, joules: float) -> RailEnergy | None:
         """The machine was suspended since the last reading, and drew `joules` by its figures.
 
-        Returns the rail and the joules of a meter that has counted through the suspend, and then
-        these count.  The time is not part of the ledger.
+        Returns what a meter has counted through the suspend, and then that counts; None without
+        one.  The time is no part of the ledger.
         """
         now = self._clock.monotonic_us()
         self.sampler.sample(now, None, True)
-        energy = self.sampler.input_energy(self._mark)
-        counts = (
-            energy is not None
-            and energy.gap_us == 0
-            and energy.rail.name in self.sampler.counted_wholes
-        )
-        if counts and energy is not None:
-            joules = energy.joules
-        self._anchor = (self._anchor[0] + joules, self._modelled(now))
+        found = self.sampler.input_energy(self._mark)
+        if found is not None and (
+            found.gap_us or found.rail.name not in self.sampler.counted_wholes
+        ):
+            found = None
+        total = self._anchor[0] + (joules if found is None else found.joules)
+        self._anchor = (total, self._modelled(now))
         self._unreported_j, self._mark, self.at_us = 0.0, self.sampler.totals, now
         self._observe(now)
-        found = counts and energy is not None and energy.provenance is Provenance.MEASURED
-        return (energy.rail.name, joules) if found and energy is not None else None
+        return found
 
     def _recent_j(self, now: int) -> float:
         """Modelled joules above idle within the last lag."""

@@ -34,7 +34,6 @@ from edged.sources.base import Source
 from governors.actuators._helper_client import suspend_through
 from governors.actuators.suspend import Sleeper, cannot_suspend, suspend
 from governors.board_tariffs import suspend_cost
-from governors.energy import Provenance
 from governors.suspend import LATE_US, Suspended, SuspendPlanner
 from governors.tariff import Tariff
 
@@ -178,13 +177,13 @@ class Suspends:
             simulated.board.suspend(self._clock.monotonic_us(), one.asleep_us, cost.watts)
         joules = cost.joules(one.asleep_us, awake_us)
         found = self._watch.resume(joules)
-        self.joules += joules if found is None else found[1]
-        if found is not None and one.asleep_us >= MEASURED_US_MIN:
-            rail, joules = found
-            watts = (joules - cost.transition_watts * awake_us / 1e6) / (one.asleep_us / 1e6)
-            if 0.0 < watts < cost.idle_watts:
-                measured = replace(cost, watts=watts, source=f"{rail}, {Provenance.MEASURED.value}")
-                self.planner.measured(measured)
+        self.joules += joules if found is None else found.joules
+        if found is None or one.asleep_us < MEASURED_US_MIN:
+            return
+        watts = (found.joules - cost.transition_watts * awake_us / 1e6) / (one.asleep_us / 1e6)
+        if 0.0 < watts < cost.idle_watts:
+            source = f"{found.rail.name}, {found.provenance.value}"
+            self.planner.measured(replace(cost, watts=watts, source=source))
 
     def _report(self, one: Suspended, failure: str) -> None:
         """Publish a suspend that failed."""

@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from governors.energy import RailEnergy
+from governors.energy import Provenance, RailEnergy
 from governors.meters.base import Meter, Reading, failed
 from governors.meters.rails import Key, Whole, input_energy, wholes
 from governors.meters.totals import Total, difference
@@ -128,10 +128,16 @@ class Sampler:
 
     @property
     def counted_wholes(self) -> set[str]:
-        """Names of the ways to the whole input whose meters all count joules by themselves: also
-        while nothing reads them."""
-        counters = {r.meter.name for r in self._reads if r.meter.span_us is not None}
-        return {w.name for w in self.wholes if all(meter in counters for meter, _ in w.keys)}
+        """Names of the ways to the whole input whose sensors all count its joules by themselves:
+        also while nothing reads them."""
+        counters = {
+            (r.meter.name, rail.name)
+            for r in self._reads
+            if r.meter.span_us is not None and r.meter.provenance is not Provenance.MODELLED
+            for rail in r.meter.rails
+            if "input" in rail.feeds
+        }
+        return {whole.name for whole in self.wholes if set(whole.keys) <= counters}
 
     def booked(self, us: float) -> None:
         """Add CPU time that the caller spent booking the last readings."""

@@ -20,6 +20,7 @@ from edged.errors import JobError
 from edged.job.coexistence import check_hearing
 from edged.job.plan import parse_job
 from governors.actuators.suspend import SuspendReply
+from governors.meters import settings as meters
 from tests.beat.loop import Loop
 from tests.beat.support import SECOND, changed, copy_job
 from tests.energy.common import StepClock
@@ -33,9 +34,13 @@ WATTS = 0.4
 class Sleeping:
     """The suspends of an Orin Nano whose clock jumps while it sleeps."""
 
-    def __init__(self, path, **more):
+    def __init__(self, path, files=(), **more):
         self.clock, self.events, self.due_us, self.awaits = StepClock(), [], None, False
         settings = EnergySettings("simulated:orin-nano", suspend="mem", **more)
+        for name, text in dict(files).items():
+            place = path / "board" / name.lstrip("/")
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_text(text)
         self.site = open_site(settings, path, self.clock.monotonic_us)
         self.late_s = 0
         sysfs = self.site.simulated.board.sysfs
@@ -158,6 +163,27 @@ class TestEnergy:
         told = asleep.suspends.describe()
         assert told["joules"] == pytest.approx(WATTS * told["seconds"])
         assert told["source"] == "energy.suspend_watts"
+
+    def test_a_meter_that_counts_through_the_suspend_replaces_the_figure(self, tmp_path):
+        meter = {"name": "plug", "file": "/sys/plug/joules", "quantity": "joules"}
+        counter = tmp_path / "board/sys/plug/joules"
+        made = Sleeping(
+            tmp_path, suspend_watts=WATTS, meters=meters.parse({"external": [meter]}),
+            files={"/sys/plug/joules": "1000.0"},
+        )  # fmt: skip
+
+        def count(seconds):
+            counter.write_text(str(float(counter.read_text()) + 0.25 * seconds))
+            made.pause(seconds)
+
+        made.site.simulated.board.sysfs.pause = count
+        made.side.read()
+        assert made.wait() == 0
+        told = made.suspends.describe()
+        assert told["source"] == "plug, simulated", "as all of this board"
+        assert told["watts"] == pytest.approx(0.25)
+        assert told["joules"] == pytest.approx(0.25 * told["seconds"])
+        made.side.close()
 
 
 class TestHearing:
