@@ -14,6 +14,7 @@ import psycopg2
 
 from edged.data.staging import Staging
 from edged.job.plan import parse_job
+from edged.platform.clock import boot_us
 from edged.platform.processes import free_port
 
 SECONDS = 120.0
@@ -152,7 +153,7 @@ class Rig:
 
     def beat(self, commit=True, take=True):
         """Read, and take what is there."""
-        self.source.ingest(time.monotonic_ns() // 1000, WALL_US)
+        self.source.ingest(boot_us(), WALL_US)
         if not take:
             return
         batch = self.staging.pending()

@@ -17,6 +17,7 @@ from edged.data.flow import State
 from edged.data.schema import FLOAT64, INT32, STRING, TIMESTAMP, Field, Schema
 from edged.data.staging import Staging
 from edged.data.workers import Workers
+from edged.platform.clock import boot_us
 from edged.sources._tcp_socket import TcpSettings
 from edged.sources._tcp_source import TcpSource
 
@@ -151,7 +152,7 @@ class Rig:
 
     def beat(self) -> None:
         self.beats += 1
-        self.source.ingest(time.monotonic_ns() // 1000 + self.late_us, time.time_ns() // 1000)
+        self.source.ingest(boot_us() + self.late_us, time.time_ns() // 1000)
         self._tickets.append(self.source.seal())
         live = sum(s.live_bytes() for s in self.stagings.values())
         self.peak_bytes = max(self.peak_bytes, live)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import select
-import time
 
 import duckdb
 import numpy as np
@@ -18,6 +17,7 @@ from edged.data.schema import FLOAT64, INT32, STRING, TIMESTAMP, Field, Schema
 from edged.data.staging import Staging
 from edged.errors import ConfigError, JobError
 from edged.job.plan import StreamPlan
+from edged.platform.clock import boot_us
 from edged.sources.file import FileSourcePlan
 from edged.sources.reading import Reader, find_files
 
@@ -222,11 +222,11 @@ def test_the_descriptor_is_readable_when_a_row_is_due_and_silent_at_the_end(tmp_
     source = p.build({"power": into}, {"power": p})
     source.start()
     assert _readable(source, 1.0)
-    source.ingest(time.monotonic_ns() // 1000, WALL_US)
+    source.ingest(boot_us(), WALL_US)
     assert into.rows == 1
     assert not _readable(source, 0.0)
     assert _readable(source, 1.0)
-    source.ingest(time.monotonic_ns() // 1000, WALL_US)
+    source.ingest(boot_us(), WALL_US)
     assert into.rows == 2
     assert source.finished()
     assert not _readable(source, 0.1)
