@@ -89,11 +89,15 @@ image: $(READY) ## make a container image from the package (as root; podman or d
 install: $(READY) ## install on this machine without a package (as root; DESTDIR for an image)
 	@deploy/install.sh $(VENV) "$(DESTDIR)"
 
-system: $(READY) ## prove package and service in a booted Debian (as root)
+# The Debian that `make system` boots, and its Python.
+SUITE           ?= bookworm
+PYTHON_bookworm := 3.11
+PYTHON_trixie   := 3.13
+system: $(READY) ## prove package and service in a booted Debian (as root; SUITE=trixie for Debian 13)
 	@bash deploy/test_packages.sh system
 	@rm -f build/edged_*.deb
-	@VERSION="0.1.0+1 0.1.0+2" PYTHONS=3.11 LEVEL=1 deploy/debian/build.sh $(VENV)
-	@$(BIN)/python -m tests.system.booted build/edged_0.1.0+1_*.deb build/edged_0.1.0+2_*.deb
+	@VERSION="0.1.0+1 0.1.0+2" PYTHONS=$(PYTHON_$(SUITE)) LEVEL=1 deploy/debian/build.sh $(VENV)
+	@$(BIN)/python -m tests.system.booted --suite $(SUITE) build/edged_0.1.0+1_*.deb build/edged_0.1.0+2_*.deb
 
 system-arm64: $(READY) ## prove the arm64 package under qemu (as root; an hour; not in CI)
 	@bash deploy/test_packages.sh arm64

@@ -166,15 +166,21 @@ def test_the_sbom_and_the_licences_name_every_wheel_once(tmp_path):
     assert "a 1.0, licenses/LICENSE\nb 2.0, LICENSE\n" in texts
 
 
+TWO = "Redistribution and use in source and binary forms ..."
+
+
 @pytest.mark.parametrize(
-    ("said", "expression"),
-    [("License-Expression: MIT AND Zlib", "MIT AND Zlib"), ("License: BSD", "BSD-3-Clause"),
-     ("Classifier: License :: OSI Approved :: MIT License", "MIT"), ("Name: a", "unknown")],
+    ("said", "text", "licence"),
+    [("License-Expression: MIT AND Zlib", "", ("expression", "MIT AND Zlib")),
+     ("License: BSD", TWO, ("id", "BSD-2-Clause")),
+     ("License: BSD", f"{TWO} Neither the name of", ("id", "BSD-3-Clause")),
+     ("License: BSD", "", ("name", "BSD")), ("Name: a", "", ("name", "unknown")),
+     ("Classifier: License :: OSI Approved :: MIT License", "", ("id", "MIT"))],
 )  # fmt: skip
-def test_a_licence_is_named_as_spdx_does(said, expression):
+def test_a_licence_is_named_as_spdx_does(said, text, licence):
     import sbom
 
-    assert sbom.licence(email.message_from_string(said + "\n")) == expression
+    assert sbom.licence(email.message_from_string(said + "\n"), text) == licence
 
 
 def test_the_build_takes_only_what_a_device_runs():

@@ -23,23 +23,34 @@ LICENCE = re.compile(r"[^/]+\.dist-info/(licenses/.+[^/]|(LICEN[CS]E|COPYING|NOT
 LIBRARY = re.compile(r"\.libs/[^/]+\.so[.\d]*$")
 """A library of another project that a wheel brings along."""
 OSI = "License :: OSI Approved :: "
-NAMES = {"MIT License": "MIT", "BSD License": "BSD-3-Clause", "MIT": "MIT", "BSD": "BSD-3-Clause",
-         "BSD-3-Clause": "BSD-3-Clause", "MPL-2.0": "MPL-2.0"}  # fmt: skip
+NAMES = {"MIT License": "MIT", "MIT": "MIT", "BSD-3-Clause": "BSD-3-Clause", "MPL-2.0": "MPL-2.0"}
 """SPDX identifiers of what older wheels say in words."""
+BSD = ("BSD", "BSD License")
+"""Words for several licences: the text says which."""
 NAMESPACE = uuid.UUID("4cbb9b5e-6ad3-5d8b-9f0c-2b5d3f1f6a11")
 """Of serial numbers, which are a digest of the components."""
 Wheels = Mapping[str, Iterable[Path]]
 """The wheels for each version of Python."""
 
 
-def licence(found: Any) -> str:
-    """The licence that core metadata name, as an SPDX expression where they allow one."""
+def licence(found: Any, text: str) -> tuple[str, str]:
+    """The licence that core metadata name: ("id" or "expression", SPDX), or ("name", words)."""
     if expression := found["License-Expression"]:
-        return str(expression)
-    for said in (found["License"] or "", *(c.removeprefix(OSI) for c in classifiers(found))):
+        return "expression" if " " in expression else "id", str(expression)
+    words = [found["License"] or "", *(c.removeprefix(OSI) for c in classifiers(found))]
+    for said in words:
         if said in NAMES:
-            return NAMES[said]
-    return str(found["License"] or "unknown").splitlines()[0]
+            return "id", NAMES[said]
+        if said in BSD and "Redistribution and use" in text:
+            clauses = 3 if "either the name" in text else 2
+            return "id", f"BSD-{clauses}-Clause"
+    return "name", next(filter(None, words), "unknown").splitlines()[0]
+
+
+def licence_of(wheel: Path) -> tuple[str, str]:
+    """`licence` of a wheel: its first licence file is the project's own."""
+    text = next((text for name, text in licence_texts(wheel) if "LICEN" in name), "")
+    return licence(wheels.metadata(wheel), text)
 
 
 def classifiers(found: Any) -> list[str]:
@@ -79,13 +90,12 @@ def document(carried: Wheels, version: str, architecture: str, time_s: int) -> s
 def component(wheel: Path, pythons: Iterable[str]) -> dict[str, Any]:
     """A wheel as a component; libraries that it brings along are components of it."""
     found = wheels.metadata(wheel)
-    expression = licence(found)
-    known = " " not in expression and expression != "unknown"
-    choice = {"license": {"id": expression}} if known else {"expression": expression}
+    kind, said = licence_of(wheel)
+    choice = {"expression": said} if kind == "expression" else {"license": {kind: said}}
     made: dict[str, Any] = {
         "type": "library", "bom-ref": reference(wheel), "name": found["Name"],
         "version": found["Version"], "purl": purl(found),
-        "licenses": [choice if expression != "unknown" else {"license": {"name": "unknown"}}],
+        "licenses": [choice],
         "hashes": [{"alg": "SHA-256", "content": hashlib.sha256(wheel.read_bytes()).hexdigest()}],
         "properties": [{"name": "edged:wheel", "value": wheel.name},
                        {"name": "edged:pythons", "value": " ".join(pythons)}],
@@ -125,7 +135,7 @@ def licences(carried: Wheels) -> str:
     for wheel in sorted({w.name: w for every in carried.values() for w in every}.values(), key=str):
         found = wheels.metadata(wheel)
         title = f"{found['Name']} {found['Version']}"
-        line = f"{title}: {licence(found)}"
+        line = f"{title}: {licence_of(wheel)[1]}"
         if line not in lines:
             lines.append(line)
         for name, text in licence_texts(wheel):

@@ -1,4 +1,4 @@
-"""A Debian 12 booted with systemd as its first process, in a container.
+"""A Debian booted with systemd as its first process, in a container.
 
 debootstrap makes it once from the distribution's packages; a tarball keeps it for the next run.
 Commands run in it by nsenter(1).  Its files lie under `root`, its mounts under `seen`.
@@ -20,16 +20,16 @@ INCLUDED = ("systemd", "systemd-sysv", "dbus", "python3", "udev", "adduser")
 BOOT_S = 180
 
 
-def base(directory):
+def base(directory, suite=SUITE):
     """The tarball of a fresh Debian, made where it is missing."""
-    tarball = directory / f"{SUITE}.tar.zst"
+    tarball = directory / f"{suite}.tar.zst"
     if tarball.exists():
         return tarball
     root = directory / "debootstrap"
     shutil.rmtree(root, ignore_errors=True)
     root.mkdir(parents=True)
     environ = {**os.environ, "PATH": f"{os.environ['PATH']}:/usr/sbin:/sbin"}
-    words = ["debootstrap", "--variant=minbase", f"--include={','.join(INCLUDED)}", SUITE]
+    words = ["debootstrap", "--variant=minbase", f"--include={','.join(INCLUDED)}", suite]
     with (directory / "debootstrap.log").open("w") as log:
         subprocess.run([*words, root, MIRROR], check=True, stdout=log, env=environ)
     for archive in (root / "var/cache/apt/archives").glob("*.deb"):
