@@ -28,6 +28,9 @@ debootstrap --arch="$arch" --variant=minbase --include=python3,systemd,adduser "
 install -m 644 "$package" "$root/edged.deb"
 chroot "$root" dpkg -i /edged.deb
 chroot "$root" install -d -o edged -g edged -m 750 /run/edged/daemon
+# An image's Python does not change: the environments of others stay out.
+own=$(chroot "$root" /opt/edged/bin/python3 -c 'import sys; print("python%d.%d" % sys.version_info[:2])')
+find "$root/opt/edged/lib" -mindepth 1 -maxdepth 1 ! -name "$own" -exec rm -rf {} +
 rm -rf "$root/edged.deb" "$root"/var/cache/apt/archives/*.deb "$root"/var/lib/apt/lists/*
 
 changes=(
