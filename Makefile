@@ -99,7 +99,7 @@ system: $(READY) ## prove package and service in a booted Debian (as root; SUITE
 	@VERSION="0.1.0+1 0.1.0+2" PYTHONS=$(PYTHON_$(SUITE)) LEVEL=1 deploy/debian/build.sh $(VENV)
 	@$(BIN)/python -m tests.system.booted --suite $(SUITE) build/edged_0.1.0+1_*.deb build/edged_0.1.0+2_*.deb
 
-system-arm64: $(READY) ## prove the arm64 package under qemu (as root; an hour; not in CI)
+system-arm64: $(READY) ## prove the arm64 package under qemu (as root; long; not in CI)
 	@bash deploy/test_packages.sh arm64
 	@VERSION="0.1.0+1 0.1.0+2" ARCH=arm64 LEVEL=1 deploy/debian/build.sh $(VENV)
 	@$(BIN)/python -m tests.system.arm64 build/edged_0.1.0+1_arm64.deb build/edged_0.1.0+2_arm64.deb
