@@ -37,6 +37,7 @@ import numpy as np
 from edged.bench.load import Load
 from edged.bench.rig import Rig, Sample, join_job, machine, rig
 from edged.errors import EdgedError
+from edged.platform.clock import boot_us
 
 Say = Callable[[str], None]
 OnRow = Callable[[dict[str, Any]], None]
@@ -143,7 +144,7 @@ def measure_hiccup(promise_ms: int, tuples_per_s: float, seconds: float) -> dict
         process.send_signal(signal.SIGSTOP)
         time.sleep(HICCUP_S)
         process.send_signal(signal.SIGCONT)
-        resumed_us = time.monotonic_ns() // 1000
+        resumed_us = boot_us()
         time.sleep(seconds)
         last = bench.sample()
         bench.stop()
