@@ -355,11 +355,17 @@ def _health(out: Exposition, energy: Mapping[str, Any]) -> None:
         out.add("edged_throttled", found["now"], **labels)
         out.add("edged_throttled_since_boot", found["since_boot"], **labels)
         out.add("edged_throttle_events_total", found["events"], **labels)
+        out.add("edged_throttled_seconds_total", found["seen_s"], **labels)
     share = energy["gpu_share"]
     if share["gpu"]:
         out.add("edged_gpu_others_ratio", share["others"], gpu=share["gpu"])
         out.add("edged_gpu_kept_off", share["away"], gpu=share["gpu"])
         out.add("edged_gpu_moves_total", share["moves"], gpu=share["gpu"])
+    heat = energy["heat"]
+    out.add("edged_temperature_limit_celsius", heat["max_celsius"], **mark)
+    out.add("edged_temperature_headroom_celsius", heat["headroom_celsius"], **mark)
+    out.add("edged_heat_held_seconds_total", heat["held_s"], **mark)
+    out.add("edged_heat_lowered_seconds_total", heat["lowered_s"], **mark)
     for gpu in energy["gpu_load"]:
         out.add("edged_gpu_load_ratio", gpu["share"], gpu=gpu["gpu"], **mark)
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from governors.actuators.base import Knob
@@ -50,6 +50,8 @@ PI_BITS = ("under_voltage", "frequency_capped", "throttled", "soft_temperature")
 BELOW = 0.98
 """A clock below this part of its lower limit is throttled."""
 FAN = "fan"
+FAN_TRIP = "active"
+"""Kind of the trip points that start a fan."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,9 @@ class Throttling:
     since_boot: bool | None = None
     events: int | None = None
     """Since boot."""
+    seen_s: float | None = None
+    """Time for which it was seen at work; None where the board does not tell.  It counts from one
+    look to the next where both find it at work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +102,8 @@ class HealthReader:
         self._sysfs, self._simulated = sysfs, simulated
         self._clocks = [k for k in knobs if k.kind == "cpu" and k.min_path and k.current_path]
         self._looked: tuple[int, Health] | None = None
+        self._seen_us: dict[str, int] = {}
+        """Time for which each cause was seen at work."""
         self._found_us: int | None = None
         self._zones: list[tuple[str, str, tuple[tuple[str, float], ...]]] = []
         """Directory, name and trip points."""
@@ -116,7 +123,7 @@ class HealthReader:
             self._found_us = now_us
         health = Health(
             tuple(Zone(name, celsius(self._sysfs, at), trips) for at, name, trips in self._zones),
-            tuple(self._throttling(now_us)),
+            tuple(self._seen(now_us)),
             tuple((name, load()) for name, load in self._gpus),
         )
         self._looked = (now_us, health)
@@ -126,13 +133,26 @@ class HealthReader:
 
     def _find(self) -> None:
         sysfs = self._sysfs
-        self._zones = [(at, name, trip_points(sysfs, at)) for at, name in zones(sysfs)]
+        self._zones = [(at, name, throttling_trips(sysfs, at)) for at, name in zones(sysfs)]
         self._gpus = list(devfreq_gpus(sysfs))
         if not self._simulated and not tegra_gpu(sysfs):
             self._gpus += gpu_loads(sysfs)
         self._events = {**_over_current(sysfs), **_thermal_events(sysfs)}
         self._cooling = _cooling(sysfs)
         self._bits = next(sysfs.glob(FIRMWARE), None)
+
+    def _seen(self, now_us: int) -> Iterator[Throttling]:
+        """All causes, with the time for which they were seen at work."""
+        past_us, past = self._looked or (now_us, Health())
+        before = {found.cause for found in past.throttling if found.now}
+        for found in self._throttling(now_us):
+            if found.now is None:
+                yield found
+                continue
+            if found.now and found.cause in before:
+                seen_us = self._seen_us.get(found.cause, 0) + now_us - past_us
+                self._seen_us[found.cause] = seen_us
+            yield replace(found, seen_s=self._seen_us.get(found.cause, 0) / 1e6)
 
     def _throttling(self, now_us: int) -> Iterator[Throttling]:
         for cause, paths in self._events.items():
@@ -188,6 +208,11 @@ def trip_points(sysfs: Sysfs, at: str) -> tuple[tuple[str, float], ...]:
         if milli_c is not None and 0 < milli_c < MILLI_C[1]:
             lowest[kind] = min(lowest.get(kind, milli_c / 1000), milli_c / 1000)
     return tuple(sorted(lowest.items()))
+
+
+def throttling_trips(sysfs: Sysfs, at: str) -> tuple[tuple[str, float], ...]:
+    """Those at which something slows down or ends: without the ones that start a fan."""
+    return tuple((kind, c) for kind, c in trip_points(sysfs, at) if kind != FAN_TRIP)
 
 
 def devfreq_gpus(sysfs: Sysfs) -> Iterator[tuple[str, Callable[[], float | None]]]:

@@ -16,7 +16,9 @@ term too, so the file states it once.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from typing import Literal
 
 from msgspec import Struct, field
 
@@ -218,6 +220,50 @@ class TreeFacts(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Whether the kernel shows the memory's clock (BPMP debugfs) and its cap."""
 
 
+class ThermalNode(Struct, frozen=True, forbid_unknown_fields=True):
+    """A node of the thermal ladder (`governors.thermal`), from the chip outwards."""
+
+    name: str
+    kelvin_per_watt: float
+    """To the next node; of the last one to the air."""
+    joules_per_kelvin: float
+    source: NotBlank
+
+    def __post_init__(self) -> None:
+        if not (0 < self.kelvin_per_watt < math.inf and 0 < self.joules_per_kelvin < math.inf):
+            raise ValueError(f"node {self.name}: resistance and capacity are above 0")
+
+
+class ThrottleFigures(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What kernel, firmware or hardware does to the CPU's clocks when the chip is hot."""
+
+    kind: Literal["step_wise", "pulse_skipping", "progressive"]
+    """step_wise: Linux' governor, one clock lower or higher at each look; pulse_skipping: NVIDIA's
+    soctherm, a share of all pulses at once; progressive: from the highest clock at `celsius` to the
+    lowest at `full_celsius`."""
+    celsius: float
+    hysteresis_celsius: float = 0.0
+    """How far below `celsius` pulses are passed again."""
+    look_ms: float
+    """Interval of looking at the temperature."""
+    clock_share: float = 1.0
+    """pulse_skipping: share of the pulses that is left."""
+    full_celsius: float = 0.0
+    """progressive: temperature from which on the clock is the lowest."""
+    source: NotBlank
+
+
+class ThermalFigures(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Thermal model of the board in its box."""
+
+    throttle: ThrottleFigures
+    nodes: tuple[ThermalNode, ...] = field(name="node")
+
+    def __post_init__(self) -> None:
+        if not self.nodes:
+            raise ValueError("there is no node")
+
+
 class Volts(Struct, frozen=True, forbid_unknown_fields=True):
     """Assumed shape of the voltage over the clock, where no table is public.
 
@@ -258,6 +304,8 @@ class BoardProfile:
     """Error of the model besides the errors of its figures, W."""
     uplink: UplinkFigures
     tree: TreeFacts
+    thermal: ThermalFigures | None = None
+    """None: nothing is known or assumed of its heat."""
     modes: tuple[Mode, ...] = ()
     default_mode: int | None = None
     measured: tuple[tuple[str, str], ...] = ()

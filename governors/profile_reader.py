@@ -30,6 +30,7 @@ from governors.profile import (
     Sensor,
     SuspendFigures,
     Term,
+    ThermalFigures,
     Transition,
     TreeFacts,
     UplinkFigures,
@@ -208,6 +209,7 @@ class _Document(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     power: _Power
     uplink: UplinkFigures
     tree: TreeFacts
+    thermal: ThermalFigures | None = None
     modes: _Modes | None = None
     measured: dict[
         Literal["clocks", "rails", "gpu", "thermal", "suspend", "package"], NotBlank
@@ -263,6 +265,7 @@ def _profile(d: _Document) -> BoardProfile:
         residual=d.power.residual.figure,
         uplink=d.uplink,
         tree=d.tree,
+        thermal=d.thermal,
         modes=() if d.modes is None else d.modes.mode,
         default_mode=None if d.modes is None else d.modes.default,
         measured=tuple(d.measured.items()),
@@ -283,6 +286,13 @@ def _check(profile: BoardProfile, where: str) -> None:
     for rail in profile.rails:
         if rail.part_of is not None and rail.name in profile.input:
             raise ProfileError(f"{where}: input counts {rail.name} and {rail.part_of}, its whole")
+    for kind in ("passive", "hot"):
+        trip = profile.tree.trips_celsius.get(kind)
+        if trip is not None and profile.thermal and trip != profile.thermal.throttle.celsius:
+            throttles = profile.thermal.throttle.celsius
+            raise ProfileError(
+                f"{where}: thermal: throttle: celsius is {throttles:g}, trip point {kind} {trip:g}"
+            )
     if profile.step_hz is None and profile.figures("step"):
         raise ProfileError(f"{where}: power: step needs step_khz, the clock that it begins at")
     if profile.figures("core_dynamic") and profile.volts is None:

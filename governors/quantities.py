@@ -90,5 +90,6 @@ SECONDS = Quantity(
 )  # fmt: skip
 MEGAHERTZ = Quantity("a clock", "MHz", {"kHz": 1e-3, "MHz": 1.0, "GHz": 1e3}, "1113MHz or 1.1GHz")
 VOLTAGE = Quantity("a voltage", "V", {"mV": 1e-3, "V": 1.0}, "11.4V")
+CELSIUS = Quantity("a temperature", "°C", {"C": 1.0}, "85C")
 SHARE = Quantity("a share", "", {"%": 0.01}, "0.05 or 5%")
 NUMBER = Quantity("a number", "", zero=True)

@@ -14,6 +14,7 @@ _NAMES = (
     "energy",
     "equipment",
     "fleet",
+    "heat",
     "idle",
     "join",
     "kernels",

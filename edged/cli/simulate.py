@@ -28,8 +28,8 @@ SWEEP_POINTS_A_DECADE = 4
 @click.option("--mode", help="The board's power mode; default: the one it boots in.")
 @click.option("--rate", default="10k", show_default=True, help="Tuples/s of each stream.")
 @click.option("--latency", help="Latency promise; default: the job's.")
-@click.option("--policy", help="hands_off, race_to_idle, power_cap, energy_budget or fixed."
-              "  [default: the job's own, else hands_off]")  # fmt: skip
+@click.option("--policy", help="hands_off, race_to_idle, cool, power_cap, energy_budget or"
+              " fixed.  [default: the job's own, else hands_off]")  # fmt: skip
 @click.option("--set", "pairs", multiple=True, metavar="KEY=VALUE",
               help="A setting of the policy: watts=3.8, cpu_mhz=1113, until=06:00.")  # fmt: skip
 @click.option("--battery", "battery_j", type=checks.WithUnit(ENERGY, plain=False),
@@ -47,6 +47,10 @@ SWEEP_POINTS_A_DECADE = 4
               help="Suspend the board between beats; 150mW: what its input draws then, 0W: as its"
               " profile says.")  # fmt: skip
 @click.option("--memory-cap", is_flag=True, help="Policies may cap the memory clock.")
+@click.option("--ambient", type=checks.Number(-40, 100), metavar="CELSIUS",
+              help="Simulate heat and throttling in air of this temperature.")  # fmt: skip
+@click.option("--max-celsius", type=checks.Number(0, 150, min_open=True), metavar="CELSIUS",
+              help="With --ambient: limit of the chip's temperature for any policy.")  # fmt: skip
 @click.option(
     "--sweep", metavar="rate=A..B", help="Or latency=50ms..2s; or a list, rate=1k,5k,20k."
 )
@@ -68,6 +72,7 @@ def command(
     job: str, board: str, mode: str | None, rate: str, latency: str | None, policy: str | None,
     pairs: tuple[str, ...], battery_j: float | None, seconds: float, seed: int, sends: float,
     matches: float, upload_within: str | None, suspend_watts: float | None, memory_cap: bool,
+    ambient: float | None, max_celsius: float | None,
     sweep: str | None, store: Path | None, gpu: bool, gpu_load: str | None, gpu_share: float,
     json_path: Path | None, plot: Path | None,
 ) -> None:  # fmt: skip
@@ -89,6 +94,8 @@ def command(
     from edged.simulate.work import ArrivalLoad
     from governors.errors import GovernorError
 
+    if max_celsius is not None and ambient is None:
+        raise ConfigError("--max-celsius needs --ambient: without it heat is not simulated")
     checks.output("--json", json_path)
     checks.output("--plot", plot)
     plan = _with_latency(load_job(job), latency)
@@ -107,6 +114,8 @@ def command(
             upload_within_us=0 if upload_within is None else _us("--upload-within", upload_within),
             memory_cap=memory_cap,
             suspend_watts=suspend_watts,
+            ambient_celsius=ambient,
+            max_celsius=max_celsius,
             calibrated=None if store is None else load_profile(store),
             energy=None if store is None else load_energy(store),
             gpu=gpu,

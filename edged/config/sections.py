@@ -184,6 +184,11 @@ class EnergySection:
         kinds.text(), "hands_off", "The energy policy; `edged governor policies` lists them.",
         example='"race_to_idle"', live=True,
     )  # fmt: skip
+    max_celsius: float = _setting(
+        kinds.number(0, 150), 0.0,
+        "Highest temperature of any thermal zone, °C, which every policy obeys: clocks bend, then "
+        "races wait, and results are late. 0: no limit.", example="85.0",
+    )  # fmt: skip
     settings: Mapping[str, Any] = _setting(
         kinds.table(), {}, "Settings of the policy; see docs/config.md, Settings of policies.",
         example="{ watts = 5.0 }", live=True,

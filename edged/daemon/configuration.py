@@ -114,6 +114,7 @@ def energy(config: Config) -> EnergySettings:
     return EnergySettings(
         board, side.policy, side.settings, side.allow, found, Path(side.helper),
         side.gpu_share, side.suspend, side.suspend_watts, side.power_model,
+        side.max_celsius or None,
     )  # fmt: skip
 
 

@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable
 from typing import Protocol
 
+from edged.beat.hysteresis import Hysteresis
 from edged.energy.limits import OwnedLimits
 from edged.energy.policies import Policies
 from governors.actuators.ownership import ForeignChange
@@ -18,6 +19,8 @@ from governors.base import Steer
 from governors.policies.base import Decision, Observation
 from governors.policies.running import BUSY_CORES
 
+EASED_US = 60_000_000
+"""Time without a held race after which the limit of the temperature counts as eased."""
 HOLD_US_MIN = 2_000
 """Shortest time until the policy is asked again about a race that may take nothing; prevents a busy
 loop."""
@@ -48,6 +51,7 @@ class Actuation:
         self.held: Windows | None = None
         """Pages that wait for the uplink."""
         self._policies, self._limits = policies, limits
+        self._holding = Hysteresis(EASED_US)
         limits.taken = self._taken
 
     def lift(self) -> None:
@@ -67,6 +71,7 @@ class Actuation:
             decision = running.race(look())
             self._set(decision, at_us)
         self.reason = decision.reason
+        self._publish_heat(at_us)
         if decision.admit_share < 1.0:
             self.steer.units_max = int(decision.admit_share * observed.work.units)
             if self.steer.units_max == 0:
@@ -89,6 +94,22 @@ class Actuation:
             self._limits.sleeps.enter(decision.sleep, observed.at_us)
         if self.held is not None and decision.upload and running.policy.plans:
             self.held.release_soon()
+
+    def _publish_heat(self, at_us: int) -> None:
+        """Publish when the limit of the temperature begins and ceases to hold races."""
+        state, held = self._policies.heat.state, self._holding.active
+        self._holding.observe(at_us, state.holds)
+        if self._holding.active == held:
+            return
+        facts = {"celsius": state.celsius, "max_celsius": state.limit_celsius}
+        if held:
+            self._policies.publish("heat.eased", "info", "races are no longer held", facts)
+            return
+        text = (
+            f"races are held at {state.celsius or 0.0:.1f} °C of {state.limit_celsius or 0.0:g} °C:"
+            " results are late"
+        )
+        self._policies.publish("heat.holds", "warning", text, facts)
 
     def _set(self, decision: Decision, at_us: int) -> bool:
         """Apply a decision's clocks; returns whether to decide again inside other limits."""

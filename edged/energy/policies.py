@@ -27,10 +27,13 @@ from governors.base import HANDS_OFF
 from governors.board_tariffs import Unpriced
 from governors.cost import CostModel
 from governors.errors import GovernorError, NotPermitted
+from governors.health import zones
+from governors.heat_limit import HeatLimit
 from governors.meters.battery import batteries, state
-from governors.policies.base import BATTERY, VOLTS, Policy, PolicySettings, load_all
+from governors.policies.base import BATTERY, VOLTS, ZONE, Policy, PolicySettings, load_all
 from governors.policies.running import Running
 from governors.tariff import Tariff
+from governors.thermal import thermal_nodes
 
 RETRY_US = 2_000_000
 DEFAULT, CONFIGURATION, COMMAND, DOCUMENT = "default", "configuration", "command", "document"
@@ -64,12 +67,15 @@ class Policies:
         limits: OwnedLimits,
         own: PolicyChoice,
         publish: Publish,
+        max_celsius: float | None = None,
     ) -> None:
         """Raises ConfigError where the daemon's policy or one of its settings does not exist."""
         self._site, self._tariff, self._limits = site, tariff, limits
         self.publish = publish
         self.model = CostModel(tariff or Unpriced())
-        self.running = Running(HANDS_OFF, {}, self.model, chosen=False)
+        self.heat = HeatLimit(max_celsius, thermal_nodes(site.profile), self.model)
+        """The limit of the temperature, for any policy."""
+        self.running = Running(HANDS_OFF, {}, self.model, chosen=False, heat=self.heat)
         self.own = own
         self.jobs: dict[str, PolicyChoice] = {}
         """By job."""
@@ -90,8 +96,13 @@ class Policies:
 
     @property
     def sets(self) -> bool:
-        """Whether the running policy may set anything."""
-        return self.running.policy.name != HANDS_OFF
+        """Whether the running policy, or the limit of the temperature, may set anything."""
+        return self.running.policy.name != HANDS_OFF or self.heat.configured is not None
+
+    @property
+    def asks_heat(self) -> bool:
+        """Whether the temperature is asked for before and after each race."""
+        return self.heat.configured is not None or ZONE in self.running.policy.needs
 
     def check(self, name: str, settings: PolicySettings) -> Policy:
         """The policy, without running it.  Raises ConfigError for one that can never run here."""
@@ -121,6 +132,7 @@ class Policies:
         has = {
             BATTERY: any(battery.remaining_j for battery in states),
             VOLTS: any(battery.volts for battery in states),
+            ZONE: any(True for _ in zones(self._site.sysfs)),
         }
         lacking = [need for need in policy.needs if not has[need]]
         if not lacking:

@@ -82,7 +82,9 @@ class EnergyGovernor:
         """The configuration's policy."""
         self.watch = Metering(site, tariff, clock)
         self.limits = OwnedLimits(site, tariff)
-        self.policies = Policies(site, tariff, self.limits, self.configured, publish)
+        self.policies = Policies(
+            site, tariff, self.limits, self.configured, publish, settings.max_celsius
+        )
         self.acting = Actuation(self.policies, self.limits)
         self.accounts = Accounts(
             site, self.watch, clock, workers, self.policies.pinned_hz, self.limits.clock_hz,
@@ -90,7 +92,9 @@ class EnergyGovernor:
         )  # fmt: skip
         self.health = HealthReader(site.sysfs, site.knobs, site.simulated is not None)
         """Temperatures, throttling and GPU load; read only when a status is asked for."""
-        self._builder = ObservationBuilder(site, self.watch, self.limits, self.accounts)
+        self._builder = ObservationBuilder(
+            site, self.watch, self.limits, self.accounts, lambda: self.policies.asks_heat
+        )
         self._forecast = Forecast(0, 0, 0, 1, 0)
         self._merge_prices = MergePrices(tariff, self.limits.clock_hz)
         self.merging = MergePricing()
@@ -226,6 +230,7 @@ class EnergyGovernor:
     def _fail(self, problem: Exception) -> None:
         """Fall back after an exception; beats continue."""
         try:
+            self.policies.heat.configured = None
             self.policies.fall_back(f"{type(problem).__name__}: {problem}")
         except Exception as second:  # the fallback failed too
             self.policies.problem = f"{problem}; then {second}"

@@ -55,6 +55,8 @@ class EnergySettings:
     """Of the suspended board's whole input; 0: its profile's."""
     power_model: str = ""
     """Name of a profile whose figures stand in for the board's; empty: the board's own, if any."""
+    max_celsius: float | None = None
+    """Limit of the temperature that any policy obeys; None: none but the policy's."""
 
     @property
     def simulated(self) -> bool:

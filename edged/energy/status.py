@@ -80,6 +80,7 @@ def status(side: EnergyGovernor, now_us: int) -> dict[str, Any]:
         **_health(side.health.look(now_us)),
         "gpu_share": side.gpu.describe(),
         "suspend": side.suspends.describe(),
+        "heat": _heat(side, now_us),
         "busy_share": None if site.simulated is None else site.simulated.busy_share(now_us),
         "saturated": site.simulated is not None and site.simulated.saturated(now_us),
         "meters": [
@@ -101,11 +102,34 @@ def _health(health: Health) -> dict[str, Any]:
             {"zone": z.name, "celsius": z.celsius, "trips": dict(z.trips)} for z in health.zones
         ],
         "throttling": [
-            {"cause": t.cause, "now": t.now, "since_boot": t.since_boot, "events": t.events}
+            {
+                "cause": t.cause,
+                "now": t.now,
+                "since_boot": t.since_boot,
+                "events": t.events,
+                "seen_s": t.seen_s,
+            }
             for t in health.throttling
         ],
         "gpu_load": [{"gpu": name, "share": share} for name, share in health.gpu_load],
     }
+
+
+def _heat(side: EnergyGovernor, now_us: int) -> dict[str, Any]:
+    """The limit of the temperature, the headroom, and what the limit has done."""
+    state, hottest = side.policies.heat.state, side.health.look(now_us).hottest
+    limit, celsius = state.limit_celsius, state.celsius if hottest is None else hottest.celsius
+    if limit is None and hottest is not None:
+        lowest = min((degrees for _, degrees in hottest.trips), default=None)
+    else:
+        lowest = limit
+    headroom = None if lowest is None or celsius is None else lowest - celsius
+    return {
+        "max_celsius": limit,
+        "headroom_celsius": headroom,
+        "ceiling_hz": state.ceiling_hz or None, "holds": state.holds,
+        "held_s": state.held_us / 1e6, "lowered_s": state.bent_us / 1e6,
+    }  # fmt: skip
 
 
 def _sleep(side: EnergyGovernor) -> dict[str, Any] | None:

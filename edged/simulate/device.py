@@ -8,6 +8,8 @@ Virtual time passes in pieces of constant power.
                      the CPU has reached. A gated GPU is woken first. Afterwards it stays powered
                      for its railgate delay
     idle             uses the deepest idle state whose residency fits
+    heat             with an ambient temperature: the input power heats the chip and its box, and
+                     races run at the clocks that throttling leaves (`governors.simulated.heat`)
     clock change     takes the time in the profile (`transition`), with one core awake; no time if
                      the profile has none
 """
@@ -23,6 +25,7 @@ from governors.policies.base import Act, Decision
 from governors.power import PowerModel
 from governors.profile import BoardProfile, Cluster, Mode
 from governors.schedutil import Schedutil, Utilisation
+from governors.simulated.heat import BoardHeat
 from governors.suspend import SuspendCost, SuspendPlanner
 from governors.tariff import Tariff
 from governors.work import Dial, RaceCost
@@ -54,6 +57,8 @@ class SimulatedDevice:
     """Whether policies may cap the memory clock."""
     suspend: SuspendCost | None = None
     """What a suspend draws and takes; None: the board stays awake."""
+    ambient_celsius: float | None = None
+    """Temperature of the air; None: heat is not simulated."""
     measured: tuple[Measured, Measured | None] | None = None
     """Calibrated power of the board's CPU and, if known, of its GPU; None uses the power model."""
     at_us: float = 0.0
@@ -104,11 +109,29 @@ class SimulatedDevice:
         one = self.tariff.race_watts("cpu", choices[0], 1.0) - self.tariff.idle_watts
         self.write_j = 2 * one * self.write_us / 1e6
         self._states = [(s.name, s.residency_us or 0.0) for s in p.idle_states] or [("idle", 0.0)]
+        self.heat: BoardHeat | None = None
+        self._extra_j = 0.0
+        """Energy without time that has not heated the chip yet."""
+        if self.ambient_celsius is not None:
+            if p.thermal is None:
+                raise ProfileError(f"board {p.name}: its profile has no thermal model")
+            self.heat = BoardHeat(p, self.ambient_celsius, self.idle_watts)
 
     @property
     def idle_watts(self) -> float:
         """Power of the idle board."""
         return self.tariff.idle_watts
+
+    @property
+    def is_off(self) -> bool:
+        """Whether the board has switched itself off at its critical trip point."""
+        return self.heat is not None and self.heat.is_off
+
+    @property
+    def trip_celsius(self) -> float | None:
+        """The temperature from which on the board throttles; None: heat is not simulated."""
+        thermal = self.profile.thermal
+        return None if self.heat is None or thermal is None else thermal.throttle.celsius
 
     @property
     def gpu_hz(self) -> int:
@@ -159,6 +182,7 @@ class SimulatedDevice:
     def extra(self, joules: float) -> None:
         """Add energy without time."""
         self.joules += joules
+        self._extra_j += joules
         if self.log is not None:
             self.log.append(Piece(self.at_us, 0.0, "extra", 0, 0.0, joules))
 
@@ -200,6 +224,8 @@ class SimulatedDevice:
     def _race_on_cpu(self, cost: RaceCost, units: float) -> float:
         cycles = cost.cycles + cost.cycles_per_unit * units
         stall_us = self._stretch() * (cost.stall_us + cost.stall_us_per_unit * units)
+        if self.heat is not None:
+            return self._race_in_heat(self.heat, cost.cores, cycles, stall_us)
         if self._pinned is not None:
             pieces = [(self._pinned, 1e6 * cycles / self._pinned + stall_us)]
             self._kernel.held(*pieces[0], self._used)
@@ -212,6 +238,37 @@ class SimulatedDevice:
             self._last_hz = hz
             spent += us
         return spent
+
+    def _race_in_heat(self, heat: BoardHeat, cores: float, cycles: float, stall_us: float) -> float:
+        """The same under throttling, which may begin and end within the race."""
+        left, spent, estimate = 1.0 if cycles + stall_us > 0 else 0.0, 0.0, self._used.estimate
+        while left > 1e-9:
+            share, ceiling_hz = heat.throttle.share, heat.throttle.ceiling_hz()
+            passed = cycles / share
+            for hz, us in self._pieces(left * passed, left * stall_us, ceiling_hz):
+                us = max(1.0, min(us, heat.until_look_us))
+                watts = self.tariff.race_watts("cpu", hz, cores * share, self._memory_hz)
+                look_us = heat.until_look_us
+                self._kernel.held(hz, us, self._used)
+                self._spend(us, "race", hz, watts)
+                self._last_hz = hz
+                spent += us
+                left -= us / max(1e6 * passed / hz + stall_us, 1e-9)
+                if us >= look_us or left <= 1e-9:
+                    break
+        now = self._used.now
+        self._used.estimate = max(now, estimate + (now - estimate) / 4)
+        return spent
+
+    def _pieces(self, cycles: float, stall_us: float, ceiling_hz: int) -> list[tuple[int, float]]:
+        """Clocks of a race and the time at each, none above a ceiling."""
+        choices = self.dials[0].choices_hz()
+        allowed = [hz for hz in choices if hz <= ceiling_hz] or [choices[0]]
+        if self._pinned is not None:
+            hz = min(self._pinned, allowed[-1])
+            return [(hz, 1e6 * cycles / hz + stall_us)]
+        kernel = Schedutil(allowed, self._kernel.capacity_hz)
+        return list(kernel.race(cycles, stall_us, self._used.copy()))
 
     def fastest_us(self, cost: RaceCost, units: float, device: str = "cpu") -> float:
         """Time of a race (µs) at the highest clocks of the power mode."""
@@ -260,6 +317,9 @@ class SimulatedDevice:
             self.extra(self.tariff.gating.watts * powered_us / 1e6)
         if self.log is not None:
             self.log.append(Piece(self.at_us, us, state, hz, watts, 0.0))
+        if self.heat is not None and us > 0:
+            self.heat.pass_time(us, watts + 1e6 * self._extra_j / us)
+            self._extra_j = 0.0
         self.at_us += us
         self.joules += watts * us / 1e6
         self.states_us[state] = self.states_us.get(state, 0.0) + us

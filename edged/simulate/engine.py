@@ -33,9 +33,11 @@ from edged.simulate.device import SimulatedDevice
 from edged.simulate.work import COMMIT_US, JobWork
 from governors.cost import CostModel
 from governors.energy import Provenance
+from governors.heat_limit import HeatLimit
 from governors.placement_prices import PlacementPrices
 from governors.policies.base import Battery, Decision, Observation
 from governors.policies.running import Running
+from governors.thermal import thermal_nodes
 from governors.work import RaceCost, Work
 
 BUFFER_BYTES = 6 << 20
@@ -81,6 +83,8 @@ class Setup:
     """Load of other processes on the GPU; None: there is none."""
     gpu_share: float = 0.5
     """Share above which joins keep off the GPU."""
+    max_celsius: float | None = None
+    """Limit of the chip's temperature, where heat is simulated."""
     notes: tuple[str, ...] = ()
     """Notes on the provenance of the kernel times."""
 
@@ -115,6 +119,17 @@ class SimulationOutcome:
     gpu_wakes: int
     gpu_moves: int = 0
     """How often joins left the GPU or might use it again, because of others."""
+    celsius: float | None = None
+    """Of the chip at the end; None: heat was not simulated."""
+    celsius_max: float | None = None
+    is_off: bool = False
+    """Whether the board has switched itself off at its critical trip point, and the run ended."""
+    throttled_share: float = 0.0
+    """Share of time in which hardware or kernel throttled the clocks."""
+    held_share: float = 0.0
+    """Share of time for which races were held for their heat."""
+    ceiling_changes: int = 0
+    """Changes of the highest clock by the limit of the temperature."""
 
 
 class Engine:
@@ -123,7 +138,10 @@ class Engine:
     def __init__(self, setup: Setup, device: SimulatedDevice) -> None:
         self.setup, self.device = setup, device
         self.batcher = Batcher(setup.latency_us, setup.ack_within_us)
-        self.policy = Running(setup.policy, setup.settings, CostModel(device.tariff))
+        model = CostModel(device.tariff)
+        nodes = thermal_nodes(device.profile) if device.heat is not None else ()
+        limit = HeatLimit(setup.max_celsius, nodes, model)
+        self.policy = Running(setup.policy, setup.settings, model, heat=limit)
         self.placer = Placer(setup.calibrated, setup.latency_us, DEFAULT)
         self.placer.prices = PlacementPrices(
             device.tariff,
@@ -151,7 +169,7 @@ class Engine:
         """Simulate `seconds`. A race that starts before the end is completed."""
         d, end_us, ingested_us = self.device, 1e6 * self.setup.seconds, 0.0
         per_message_us = 1e6 / self.setup.work.messages_per_s
-        while d.at_us < end_us:
+        while d.at_us < end_us and not d.is_off:
             first = ingested_us + self._random.expovariate(1.0) * per_message_us
             due_us = self._due_us()
             if self._cut or first <= d.at_us:
@@ -173,7 +191,8 @@ class Engine:
             self._arrive(first, d.at_us)
             ingested_us = d.at_us
             self._beat(oldest, race or d.at_us >= due_us)
-        d.idle(end_us)
+        if not d.is_off:
+            d.idle(end_us)
         return self._outcome()
 
     def _sleep(self, until_us: float) -> None:
@@ -267,7 +286,8 @@ class Engine:
         return Observation(
             int(d.at_us), work, int(oldest_us) + s.latency_us - COMMIT_US, d.joules,
             Provenance.SIMULATED, d.dials, 0.0, battery, s.day_us + int(d.at_us),
-            2 * d.write_us, d.write_j,
+            2 * d.write_us, d.write_j, celsius=None if d.heat is None else d.heat.celsius,
+            trip_celsius=d.trip_celsius,
         )  # fmt: skip
 
     def _seal(self, rows: float, sealed_us: float) -> None:
@@ -313,7 +333,7 @@ class Engine:
             self._unsent_bytes = total
 
     def _outcome(self) -> SimulationOutcome:
-        d = self.device
+        d, heat = self.device, self.device.heat
         ranked = sorted(self._reasons.values(), key=lambda reason: -reason[0])
         latency, late = percentiles(self._latency, self.setup.latency_us)
         return SimulationOutcome(
@@ -322,6 +342,9 @@ class Engine:
             dict(sorted(d.clocks_us.items())), d.states_us, self.placer.kernel, ranked[:5],
             self.policy.policy.forecast(self._observation(d.at_us)), d.gpu_clocks_us, d.gpu_wakes,
             self.share.moves,
+            None if heat is None else heat.celsius, None if heat is None else heat.celsius_max,
+            d.is_off, 0.0 if heat is None else heat.throttled_us / d.at_us,
+            self.policy.heat.state.held_us / d.at_us, self.policy.heat.state.changes,
         )  # fmt: skip
 
 

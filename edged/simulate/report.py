@@ -56,6 +56,10 @@ class Question:
     gpu_share: float = 0.5
     suspend_watts: float | None = None
     """Of the suspended board, 0 for its profile's; None: the board is never suspended."""
+    ambient_celsius: float | None = None
+    """Temperature of the air; None: heat is not simulated."""
+    max_celsius: float | None = None
+    """Limit of the chip's temperature."""
 
 
 def answer(asked: Question) -> dict[str, Any]:
@@ -140,9 +144,33 @@ def _figures(o: SimulationOutcome, asked: Question, error: float) -> dict[str, A
         "gpu_clock_shares_hz": shares(o.gpu_clocks_us), "gpu_wakes_per_s": o.gpu_wakes / o.seconds,
         "gpu_moves": o.gpu_moves,
         "tuples": {"arrived": o.arrived, "processed": o.raced, "waiting": o.waiting},
+        "heat": None if asked.ambient_celsius is None else _heat(o, asked),
         "held_back_beats": o.held_back, "forecast": o.forecast,
         "reasons": [{"text": text, "count": count} for count, text in o.reasons],
     }  # fmt: skip
+
+
+def _heat(o: SimulationOutcome, asked: Question) -> dict[str, Any]:
+    """Temperatures, and what throttling and the limit did."""
+    return {
+        "ambient_celsius": asked.ambient_celsius, "max_celsius": asked.max_celsius,
+        "celsius": o.celsius, "celsius_max": o.celsius_max,
+        "off_after_s": o.seconds if o.is_off else None,
+        "throttled_share": o.throttled_share, "held_share": o.held_share,
+        "ceiling_changes": o.ceiling_changes,
+    }  # fmt: skip
+
+
+def _heat_text(heat: dict[str, Any]) -> str:
+    """The same as a line."""
+    limit = "" if heat["max_celsius"] is None else f", limit {heat['max_celsius']:g} °C"
+    if heat["off_after_s"] is not None:
+        limit += f"; SWITCHED OFF after {heat['off_after_s']:.0f} s at the critical trip point"
+    return (
+        f"{heat['celsius']:.1f} °C at the end, {heat['celsius_max']:.1f} at most, in air of"
+        f" {heat['ambient_celsius']:g} °C{limit}; throttled {heat['throttled_share']:.1%} of the"
+        f" time, races held for {heat['held_share']:.1%}"
+    )
 
 
 def sweep(
@@ -195,6 +223,8 @@ def show(result: dict[str, Any], console: Console) -> None:
                      + f"; woken {result['gpu_wakes_per_s']:.2g} times a second"
                      + (f"; {result['gpu_moves']} moves because of others"
                         if result["gpu_moves"] else "")))  # fmt: skip
+    if result["heat"] is not None:
+        rows.append(("heat", _heat_text(result["heat"])))
     rows.append(("kernel", result["kernel"]))
     if result["battery_hours"] is not None:
         rows.append(("battery", f"{result['battery_hours']:.1f} h"))
@@ -327,7 +357,11 @@ def _device(asked: Question) -> tuple[SimulatedDevice, list[str]]:
                 f"power of races from a calibration ({cpu.curve.watts_from.value}, {energy.meter})"
             ]
     device = SimulatedDevice(
-        asked.board, asked.mode, memory_cap=asked.memory_cap, measured=measured
+        asked.board,
+        asked.mode,
+        memory_cap=asked.memory_cap,
+        measured=measured,
+        ambient_celsius=asked.ambient_celsius,
     )
     if asked.suspend_watts is not None:
         found = suspend_outlook(device.tariff, asked.board, asked.plan, asked.suspend_watts)
@@ -348,7 +382,7 @@ def _setup(asked: Question, device: SimulatedDevice) -> Setup:
         work, promises.latency_us, promises.ack_within_us, promises.memory_bytes, asked.policy,
         asked.settings, asked.seconds, asked.seed, asked.battery_j, asked.day_us,
         asked.upload_within_us or promises.upload_within_us, rows, kernels,
-        asked.gpu_load, asked.gpu_share, tuple(notes),
+        asked.gpu_load, asked.gpu_share, asked.max_celsius, tuple(notes),
     )  # fmt: skip
 
 

@@ -40,6 +40,7 @@ HOLD_SHARE = 0.5
 """Where not all waiting units fit, a race waits for this part of the energy that a burst, or a
 window above idle, may take: small races cost more per unit."""
 BATTERY, VOLTS = "a battery with a known charge", "a battery with a known voltage"
+ZONE = "a thermal zone that can be read"
 PolicySettings = Mapping[str, Any]
 _NOTHING: Mapping[str, DeclaredSetting] = MappingProxyType({})
 
@@ -82,6 +83,12 @@ class Observation:
     """Before a race: utilisation of the kernel's governor from past races; None: unknown."""
     raced: float | None = None
     """After a race: units that it took; None: the expected ones."""
+    celsius: float | None = None
+    """Temperature of the hottest thermal zone; None: not known, or no limit asks for it."""
+    trip_celsius: float | None = None
+    """The lowest trip point of any zone; None: the board names none."""
+    headroom_celsius: float | None = None
+    """Distance from the limit of the temperature (`governors.heat_limit`); None without one."""
 
 
 class Act(Enum):
@@ -150,7 +157,8 @@ class Policy(ABC):
     cap_watts: float | None = None
     """Largest mean input power that the policy allows; None: it has no cap."""
     needs: tuple[str, ...] = ()
-    """Requirements of the board: BATTERY (a battery's joules), VOLTS (a battery's voltage)."""
+    """Requirements of the board: BATTERY (a battery's joules), VOLTS (a battery's voltage), ZONE
+    (a temperature)."""
     needs_model: ClassVar[bool] = True
     """Whether it needs the board's power model."""
     plans: ClassVar[bool] = True
@@ -179,6 +187,10 @@ class Policy(ABC):
     def forecast(self, observed: Observation) -> str:
         """One line for users: the outcome if nothing changes; may be empty."""
         return ""
+
+    def max_celsius(self, observed: Observation) -> float | None:
+        """The highest temperature that the policy allows; None: it has no limit."""
+        return None
 
     def budget(self, observed: Observation) -> Budget | None:
         """The energy budget, where there is one and it is known."""

@@ -49,6 +49,7 @@ class Combined(Policy):
         self.voices = dict(voices)
         caps = [p.cap_watts for p in voices.values() if p.cap_watts is not None]
         self.cap_watts = min(caps, default=None)
+        self.needs = tuple(dict.fromkeys(need for p in voices.values() for need in p.needs))
 
     def race(self, observed: Observation) -> Decision:
         """The merged decision before a race."""
@@ -76,6 +77,11 @@ class Combined(Policy):
         """The budget that runs out first."""
         kept = [b for p in self.voices.values() if (b := p.budget(observed)) is not None]
         return min(kept, key=lambda b: b.forecast_j, default=None)
+
+    def max_celsius(self, observed: Observation) -> float | None:
+        """The lowest limit of any policy."""
+        limits = [p.max_celsius(observed) for p in self.voices.values()]
+        return min((limit for limit in limits if limit is not None), default=None)
 
     def _combined(self, answers: Mapping[str, Decision], observed: Observation) -> Decision:
         every = list(answers.values())

@@ -5,7 +5,8 @@ Invariants, for any policy:
 1. A clock that is set is one of the dial's choices at that moment.
 2. The maximum is not lowered while other processes are busy.
 3. A decision does not repeat a setting that is in force.
-4. After a switch, the next decision releases every setting of the old policy that the new one does
+4. The chip stays below the limit of its temperature (`governors.heat_limit`).
+5. After a switch, the next decision releases every setting of the old policy that the new one does
    not set; the account of spent energy continues.
 
 Jobs may choose policies of their own (`choose`, `drop`); `governors.policies.combined` merges them.
@@ -16,6 +17,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from governors.cost import CostModel
+from governors.heat_limit import HeatLimit
 from governors.policies.account import EnergyAccount
 from governors.policies.base import (
     RELEASE,
@@ -38,9 +40,11 @@ class Running:
     """Calls one policy and tracks its settings.  Not thread-safe: call it between beats only."""
 
     def __init__(
-        self, name: str, settings: PolicySettings, model: CostModel, chosen: bool = True
-    ) -> None:
-        """The daemon's own policy; `chosen`: whether it was chosen or is the default.
+        self, name: str, settings: PolicySettings, model: CostModel, chosen: bool = True,
+        heat: HeatLimit | None = None,
+    ) -> None:  # fmt: skip
+        """The daemon's own policy; `chosen`: whether it was chosen or is the default; `heat`: the
+        limit of the board's temperature, by default none but the policy's.
 
         Raises PolicyError for an unknown policy or an invalid setting.
         """
@@ -53,6 +57,7 @@ class Running:
         """The policy in force."""
         self.standing: dict[str, ClockSetting] = {}
         """Settings in force that edged has made, by dial."""
+        self.heat = heat or HeatLimit(None, (), model)
         self._leftover: set[str] = set()
         self._kernel = UtilizationTracker()
 
@@ -84,21 +89,29 @@ class Running:
     def race(self, observed: Observation) -> Decision:
         """A race is about to start."""
         self.account.add(observed.at_us, observed.joules)
-        observed = self._kernel.before(observed)
-        decision = self._inside(self.policy.race(observed), observed)
+        observed = self._heated(self._kernel.before(observed))
+        wanted = self.heat.race(self.policy.race(observed), observed)
+        decision = self._inside(wanted, observed)
         self._kernel.runs(observed, decision)
         return decision
 
     def commit(self, observed: Observation) -> Decision:
         """A beat that only commits is about to start; `idle` follows it."""
         self.account.add(observed.at_us, observed.joules)
-        return self._inside(self.policy.commit(observed), observed)
+        observed = self._heated(observed)
+        wanted = self.heat.between(self.policy.commit(observed), observed)
+        return self._inside(wanted, observed)
 
     def idle(self, observed: Observation) -> Decision:
         """The race is over, or a beat that only commits."""
         self.account.add(observed.at_us, observed.joules)
         self._kernel.after(observed.at_us, self._pinned_hz(observed))
-        return self._inside(self.policy.idle(observed), observed)
+        observed = self._heated(observed)
+        wanted = self.heat.between(self.policy.idle(observed), observed)
+        return self._inside(wanted, observed)
+
+    def _heated(self, observed: Observation) -> Observation:
+        return self.heat.observe(observed, self.policy.max_celsius(observed))
 
     def _pinned_hz(self, observed: Observation) -> int:
         cpus = (self.standing.get(dial.name) for dial in observed.dials if dial.kind == "cpu")

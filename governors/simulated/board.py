@@ -16,8 +16,8 @@ delay.  Work beyond the available time queues; a `backlog_us`, or a `busy_share`
 the board is saturated.
 
 The tree is on disk, so other processes see the same board (`kernel.open_root`). Only the process
-that holds this object advances it.  Temperatures follow a thermal mass with invented constants
-(THERMAL_K_PER_W, THERMAL_S).
+that holds this object advances it.  The input power heats the chip and its box, and a hot chip is
+throttled (`governors.simulated.heat`); the zones show the chip's temperature.
 """
 
 from __future__ import annotations
@@ -37,13 +37,14 @@ from governors.profile_reader import load
 from governors.schedutil import Utilisation
 from governors.simulated import clocks, layout
 from governors.simulated.commands import Commands
+from governors.simulated.heat import BoardHeat
 from governors.simulated.kernel import PRIVATE, SimulatedSysfs
 from governors.simulated.sensors import Sensors
 from governors.sysfs import CPU
 
-AMBIENT_MC = 25_000.0
-THERMAL_K_PER_W = 4.0
-THERMAL_S = 60.0
+AMBIENT_C = 25.0
+NEAR_TRIP_C = 10.0
+"""From so much below its throttling on a board advances from look to look."""
 _DONE_US = 0.5
 """Less than that is nothing left."""
 _TIMES_US, _TICK_US = 100_000, 10_000
@@ -129,10 +130,15 @@ class SimulatedBoard(Commands):
         ]
         """By cluster: time at each clock."""
         self._clocked_at_us = self.now_us
-        self._shown_us, self._shown_j = self.now_us, 0.0
+        self._shown_us = self.now_us
         self._allowed: tuple[bytes, clocks.Allowed] | None = None
         """What the tree allows, after which write (`SimulatedSysfs.written`)."""
-        self._milli_c = float(layout.TEMPERATURE)
+        self.heat: BoardHeat | None = None
+        """Its heat, in air of AMBIENT_C (`heat.network.ambient_celsius`)."""
+        self._throttling: dict[str, int] = {}
+        """What the files show of throttling."""
+        if profile.thermal is not None:
+            self.heat = BoardHeat(profile, AMBIENT_C, self.model.idle_watts())
         self._cache: dict[BoardLoad, dict[str, float]] = {}
         self._lock = threading.RLock()
         self._clock_us = clock_us
@@ -175,27 +181,37 @@ class SimulatedBoard(Commands):
             self._take(work, allowed)
         elapsed_us = now_us - self.now_us
         if elapsed_us > 0:
-            self._serve(now_us, allowed, (work.wakeups if work else 0.0) * 1e6 / elapsed_us)
+            wakeups_per_s = (work.wakeups if work else 0.0) * 1e6 / elapsed_us
+            while self.now_us < now_us:
+                self._serve(min(now_us, self._next_look_us()), self._look(), wakeups_per_s)
             self.sensors.convert()
+
+    def _next_look_us(self) -> int:
+        """The time up to which no throttling begins or ends."""
+        heat = self.heat
+        if heat is None or heat.celsius < heat.trip_celsius - NEAR_TRIP_C:
+            return 1 << 62
+        return self.now_us + max(1, round(heat.until_look_us))
 
     def _refresh(self) -> None:
         """Update the files, if time has passed since the last update."""
-        if (elapsed_us := self.now_us - self._shown_us) <= 0:
+        if self.now_us <= self._shown_us:
             return
         allowed = self._look()
         self._show(allowed)
-        self._warm(self.input_joules - self._shown_j, elapsed_us, self._gpu_powered(allowed))
-        self._shown_us, self._shown_j = self.now_us, self.input_joules
+        if self.heat is not None:
+            self._warm(self.heat, self._gpu_powered(allowed))
+        self._shown_us = self.now_us
         self.sensors.renew()
 
     def _look(self) -> clocks.Allowed:
-        """What the tree allows.  With a clock it is read again after a write only."""
-        if self._clock_us is None:
-            return clocks.look(self.profile, self.sysfs)
-        written = self.sysfs.written()
-        if self._allowed is None or self._allowed[0] != written:
+        """What the tree and throttling allow.  With a clock the tree is read again after a write
+        only."""
+        written = self.sysfs.written() if self._clock_us is not None else b""
+        if self._clock_us is None or self._allowed is None or self._allowed[0] != written:
             self._allowed = written, clocks.look(self.profile, self.sysfs)
-        return self._allowed[1]
+        found = self._allowed[1]
+        return found if self.heat is None else clocks.throttled(found, self.heat.throttle)
 
     @property
     def backlog_us(self) -> float:
@@ -284,7 +300,7 @@ class SimulatedBoard(Commands):
         p, back = self.profile, self.background
         total = sum(allowed.online)
         works = self._gpu_works
-        racing = clocks.busy_cores(self._race.cores, allowed) if now else 0.0
+        racing = allowed.pulses * clocks.busy_cores(self._race.cores, allowed) if now else 0.0
         waiting = self._gpu_cores if works and not now else 0.0
         busy = min(total, racing + waiting + back.cores)
         held = bool(now) or waiting > 0 or not allowed.deep
@@ -331,6 +347,8 @@ class SimulatedBoard(Commands):
         self.sensors.spend(us, watts)
         input_watts = sum(watts.get(rail, 0.0) for rail in self.profile.input) + load.uplink_watts
         self.input_joules += input_watts * us / 1e6
+        if self.heat is not None:
+            self.heat.pass_time(us, input_watts)
         self._slept_us += us * (1 - sum(load.busy_cores) / sum(allowed.online))
         self.now_us += us
         for spent_us, hz in zip(self._clocked_us, load.cluster_hz, strict=True):
@@ -390,16 +408,20 @@ class SimulatedBoard(Commands):
             if self.sysfs.peek(path) != str(value):
                 self.sysfs.store(path, value)
 
-    def _warm(self, joules: float, us: int, gpu: bool) -> None:
-        aim = AMBIENT_MC + THERMAL_K_PER_W * 1e3 * joules * 1e6 / us
-        self._milli_c += (aim - self._milli_c) * (1 - math.exp(-us / 1e6 / THERMAL_S))
+    def _warm(self, heat: BoardHeat, gpu: bool) -> None:
+        shown = layout.throttling_files(self.profile, heat.throttle)
+        if shown != self._throttling:
+            self._throttling = shown
+            for path, value in shown.items():
+                if self.sysfs.exists(path):  # not in a tree of an earlier version
+                    self.sysfs.store(path, value)
         for number in range(len(self.profile.tree.thermal_zones)):
             at = f"/sys/class/thermal/thermal_zone{number}"
             kind = self.sysfs.peek(f"{at}/type")
             if kind.startswith("cv") or kind in layout.FAKE_ZONES:
                 continue
             cold = kind.startswith(("gpu", "GPU")) and not gpu
-            self.sysfs.store(f"{at}/temp", "!EAGAIN" if cold else int(self._milli_c))
+            self.sysfs.store(f"{at}/temp", "!EAGAIN" if cold else round(1e3 * heat.celsius))
 
     def _build(self, directory: Path) -> None:
         marker = directory / PRIVATE / "board.json"

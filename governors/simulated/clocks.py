@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from governors.profile import BoardProfile, Cluster
 from governors.schedutil import Schedutil, Utilisation
 from governors.simulated import layout
 from governors.simulated.kernel import SimulatedSysfs, snap
+from governors.simulated.throttle import ThermalThrottle
 from governors.sysfs import CPU
 
 Clocks = tuple[int, ...]
@@ -31,6 +32,8 @@ class Allowed:
     """Clock of a working GPU: the highest allowed one."""
     gpu_delay_us: float
     """Time that it stays powered; infinite where gating is off."""
+    pulses: float = 1.0
+    """Share of the clock's pulses that throttling lets through."""
 
 
 def look(profile: BoardProfile, sysfs: SimulatedSysfs) -> Allowed:
@@ -46,6 +49,15 @@ def look(profile: BoardProfile, sysfs: SimulatedSysfs) -> Allowed:
         gpu_hz,
         delay_us,
     )
+
+
+def throttled(allowed: Allowed, throttle: ThermalThrottle) -> Allowed:
+    """The same under throttling."""
+    if not throttle.state:
+        return allowed
+    top = throttle.ceiling_hz()
+    limits = tuple((min(low, top), min(high, top)) for low, high in allowed.limits)
+    return replace(allowed, limits=limits, pulses=throttle.share)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,15 +88,16 @@ def stretches(
     capacity_hz = max(cluster.opps[-1].hz for cluster in profile.clusters)
     law = Schedutil(sorted({hz for table in tables for hz in table}), capacity_hz)
     stall_us = stall(profile, allowed, race.memory_bytes)
+    cycles = race.cycles / allowed.pulses
     found = []
-    for hz, us in law.race(race.cycles / cores, stall_us, utilisation):
+    for hz, us in law.race(cycles / cores, stall_us, utilisation):
         clocks = tuple(
             snap(table, *limits, hz) for table, limits in zip(tables, allowed.limits, strict=True)
         )
         each = zip(allowed.online, clocks, strict=True)
         rate_hz = sum(n / total * cores * clock for n, clock in each)
-        nominal_us = 1e6 * race.cycles / cores / hz + stall_us
-        found.append((clocks, us / nominal_us * (1e6 * race.cycles / rate_hz + stall_us)))
+        nominal_us = 1e6 * cycles / cores / hz + stall_us
+        found.append((clocks, us / nominal_us * (1e6 * cycles / rate_hz + stall_us)))
     return found
 
 

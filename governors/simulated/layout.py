@@ -17,12 +17,16 @@ from pathlib import Path
 
 from governors.actuators.suspend import DEEP, MEM_SLEEP, POWER_STATE, RTC
 from governors.profile import BoardProfile, Channel, Cluster, Gpu
+from governors.simulated.throttle import ThermalThrottle
 from governors.sysfs import CPU, DEVFREQ, POWERCAP
 
 EMC_CAP = "/sys/kernel/nvpmodel_clk_cap/emc"
 EMC_RATE = "/sys/kernel/debug/bpmp/debug/clk/emc"
 RAPL_RANGE_UJ = 262_143_328_850
 """Of a package (a public capture)."""
+_COOLING = "/sys/class/thermal/cooling_device"
+SOCTHERM_THROTTLE = "heavy"
+"""Cooling device of soctherm's pulse skipper (drivers/thermal/tegra/soctherm.c)."""
 NVPMODEL_STATUS = "/var/lib/nvpmodel/status"
 
 _RELEASE = {"R32": ("32", "7.1"), "R36": ("36", "4.3")}
@@ -85,6 +89,7 @@ def tree(profile: BoardProfile) -> Tree:
         made.add(at, type=kind, temp=temperature)
         for trip, (name, celsius) in enumerate(profile.tree.trips_celsius.items()):
             made.add(at, **{f"trip_point_{trip}_type": name,
+                            f"trip_point_{trip}_hyst": _hyst(profile),
                             f"trip_point_{trip}_temp": round(celsius * 1000)})  # fmt: skip
     _cooling(made, profile)
     if profile.suspend is not None:
@@ -109,8 +114,10 @@ def _cooling(made: Tree, profile: BoardProfile) -> None:
             "/sys/devices/platform/soctherm-oc-event/hwmon/hwmon1", name="soctherm_oc",
             oc1_event_cnt=0, oc2_event_cnt=0, oc3_event_cnt=0,
         )  # fmt: skip
+    if profile.thermal is not None and profile.thermal.throttle.kind == "pulse_skipping":
+        names.append((SOCTHERM_THROTTLE, 1))
     for number, (name, most) in enumerate(names):
-        at = f"/sys/class/thermal/cooling_device{number}"
+        at = f"{_COOLING}{number}"
         made.add(at, type=name, cur_state=0, max_state=most)
     for core in range(0 if profile.tree.compatible else profile.core_count):
         at = f"{CPU}/cpu{core}/thermal_throttle"
@@ -123,6 +130,25 @@ def _suspend(made: Tree, profile: BoardProfile) -> None:
     if profile.release != "R32":  # Linux 4.9 has no such file
         made.add(posixpath.dirname(MEM_SLEEP), mem_sleep=f"s2idle [{DEEP}]")
     made.add(f"{RTC}/rtc0", name="rtc0", since_epoch=0, wakealarm="")
+
+
+def throttling_files(profile: BoardProfile, throttle: ThermalThrottle) -> dict[str, int]:
+    """What the board's files show of throttling: states of cooling devices, counters of events."""
+    if not profile.tree.compatible:
+        return {
+            f"{CPU}/cpu{core}/thermal_throttle/{part}_throttle_count": throttle.events
+            for core in range(profile.core_count) for part in ("core", "package")
+        }  # fmt: skip
+    tables = [cluster for cluster in profile.clusters if cluster.table_hz]
+    soctherm = throttle.kind == "pulse_skipping"
+    last = len(tables) + (profile.release == "R36" and profile.gpu is not None)
+    numbers = [last] if soctherm else range(len(tables))
+    return {f"{_COOLING}{number}/cur_state": throttle.state for number in numbers}
+
+
+def _hyst(profile: BoardProfile) -> int:
+    thermal = profile.thermal
+    return 0 if thermal is None else round(1e3 * thermal.throttle.hysteresis_celsius)
 
 
 def policy_path(cluster: Cluster) -> str:

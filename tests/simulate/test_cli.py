@@ -121,3 +121,18 @@ def test_what_is_wrong_is_said_in_a_line(arguments, says):
 def test_a_number_or_store_that_is_none_is_wrong_usage(arguments):
     done = run(*arguments)
     assert done.exit_code == 2 and arguments[0] in done.output
+
+
+def test_warm_air_shows_the_heat_and_what_a_limit_does():
+    plain = run("--rate", "2k", "--json", "-")
+    assert json.loads(plain.stdout)["heat"] is None
+    done = run("--rate", "2k", "--ambient", "50", "--max-celsius", "60", "--json", "-")
+    heat = json.loads(done.stdout)["heat"]
+    assert heat["ambient_celsius"] == 50 and heat["max_celsius"] == 60
+    assert heat["held_share"] > 0.5 and heat["throttled_share"] == 0.0
+    shown = run("--rate", "2k", "--ambient", "50")
+    assert "in air of 50 °C" in " ".join(shown.output.split())
+
+
+def test_a_limit_needs_a_temperature_of_the_air():
+    assert isinstance(run("--max-celsius", "60").exception, ConfigError)

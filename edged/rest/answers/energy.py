@@ -104,6 +104,26 @@ class Throttling(TypedDict, total=False):
     now: Annotated[bool | None, Field(None)]
     since_boot: Annotated[bool | None, Field(None)]
     events: Annotated[int | None, Field(None, description="Since boot")]
+    seen_s: Annotated[
+        float | None,
+        Field(None, description="Time for which it was seen at work since the process began"),
+    ]
+
+
+class Heat(TypedDict, total=False):
+    """The limit of the temperature."""
+
+    max_celsius: Annotated[float | None, Field(None, description="null: no limit")]
+    headroom_celsius: Annotated[
+        float | None,
+        Field(None, description="From the hottest zone to the limit, else to its trip point"),
+    ]
+    ceiling_hz: Annotated[
+        int | None, Field(None, description="Highest clock of races; null: not lowered")
+    ]
+    holds: Annotated[bool, Field(False, description="Whether races are held, so results are late")]
+    held_s: Annotated[float, Field(0.0, description="Time for which races were held")]
+    lowered_s: Annotated[float, Field(0.0, description="Time with a lowered clock")]
 
 
 class GpuLoad(TypedDict, total=False):
@@ -141,6 +161,7 @@ class Board(TypedDict, total=False):
     temperatures: Annotated[list[Temperature], Field(default_factory=list)]
     throttling: Annotated[list[Throttling], Field(default_factory=list)]
     gpu_load: Annotated[list[GpuLoad], Field(default_factory=list)]
+    heat: Annotated[Heat | None, Field(None)]
     missing: Annotated[
         list[str], Field(default_factory=list, description="What cannot be read, with the reason")
     ]
