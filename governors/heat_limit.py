@@ -114,9 +114,9 @@ class HeatLimit:
         option = self._option(clocks, decision, observed)
         units = min(decision.admit_share * observed.work.units, decision.units_max)
         most = self._most_units(option, units)
-        state.holds = most < units
-        if most >= units:
-            return replace(decision, units_max=min(decision.units_max, max(1.0, most)))
+        state.holds = most < max(1.0, units)
+        if not state.holds:
+            return replace(decision, units_max=min(decision.units_max, most))
         if most < max(1.0, LEAST_SHARE * units):
             hold_us = self._hold_us(self._limit() - COOLER_C)
             state.held_us += hold_us
