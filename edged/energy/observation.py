@@ -12,7 +12,7 @@ from edged.energy.board import BoardSite
 from edged.energy.limits import OwnedLimits
 from edged.energy.metering import Metering
 from governors.base import Forecast
-from governors.health import celsius, throttling_trips, zones
+from governors.health import FIND_US, celsius, throttling_trips, zones
 from governors.meters.battery import batteries, state
 from governors.policies.base import Battery, Observation
 from governors.sysfs import Sysfs
@@ -23,8 +23,6 @@ BATTERY_US = 5_000_000
 HEAT_US = 250_000
 """Shortest interval of reading the zones where a limit of the temperature is in force; on Tegra a
 reading asks another processor."""
-FIND_US = 60_000_000
-"""Interval of looking for new zones."""
 
 
 class ZoneReader:
