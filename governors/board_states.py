@@ -62,8 +62,8 @@ def _gpu(board: str, profile: BoardProfile | None) -> str:
 
 
 def _thermal(board: str, profile: BoardProfile | None) -> str:
-    del board, profile
-    return SUPPORTED
+    del board
+    return SUPPORTED if profile is None or profile.thermal is None else SIMULATED
 
 
 def _suspend(board: str, profile: BoardProfile | None) -> str:

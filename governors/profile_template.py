@@ -38,6 +38,7 @@ _TERMS = """
 #
 # `edged calibrate --store DIR --minutes 20` measures time and watts at each clock of the board.
 # A reading with all cores asleep is `idle`; what busy cores add to it is `core_dynamic`.
+# [thermal.throttle] and [[thermal.node]] describe its heat (governors/thermal.py).
 # A part that was seen on the board gets a line in [measured], with its source:
 #
 #   [measured]
