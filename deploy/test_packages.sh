@@ -31,6 +31,7 @@ elif [ "${1:-}" = faults ]; then
   [ "$(java_major)" -ge 17 ] || missing+=("$(java_package)")
 else
   need curl curl             # runs the commands of docs/api.md
+  need zstd zstd             # compresses packages
   need openssl openssl       # makes the certificates of the TLS tests
   need mosquitto mosquitto   # the broker of external meters
   need chromium chromium     # opens the status page

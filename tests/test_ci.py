@@ -121,7 +121,8 @@ def test_as_root_missing_packages_are_installed(tmp_path):
     (tmp_path / "apt-get").write_text(APT.format(sh=shutil.which("sh"), calls=tmp_path / "calls"))
     for name in ("id", "apt-get"):
         (tmp_path / name).chmod(0o755)
-    done = packages(tmp_path, "paste", "curl", "mosquitto", "chromium", "promtool", java=JAVA)
+    programs = ("paste", "curl", "mosquitto", "chromium", "promtool", "zstd")
+    done = packages(tmp_path, *programs, java=JAVA)
     assert done.returncode == 0, done.stderr
     assert "the tests need openssl: installing (5 kB to download)" in done.stderr
     assert (tmp_path / "calls").read_text().splitlines()[-1] == "install -y -qq openssl"
@@ -133,7 +134,7 @@ def test_without_apt_the_packages_are_named(tmp_path):
 
 
 def test_nothing_is_said_where_everything_is_there(tmp_path):
-    needed = ("curl", "openssl", "mosquitto", "chromium", "promtool")
+    needed = ("curl", "openssl", "mosquitto", "chromium", "promtool", "zstd")
     done = packages(tmp_path, "id", *needed, java=JAVA)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
