@@ -26,7 +26,8 @@ mkdir -p "$root"
 debootstrap --arch="$arch" --variant=minbase --include=python3,systemd,adduser "$suite" "$root" \
   http://deb.debian.org/debian >build/image/debootstrap.log
 install -m 644 "$package" "$root/edged.deb"
-chroot "$root" dpkg -i /edged.deb
+# systemd-tmpfiles needs /proc, which is mounted for this command only.
+unshare --mount sh -c 'mount -t proc proc "$1/proc" && exec chroot "$1" dpkg -i /edged.deb' sh "$root"
 chroot "$root" install -d -o edged -g edged -m 750 /run/edged/daemon
 # An image's Python does not change: the environments of others stay out.
 own=$(chroot "$root" /opt/edged/bin/python3 -c 'import sys; print("python%d.%d" % sys.version_info[:2])')
