@@ -15,6 +15,11 @@ release=build/release
 if [ -n "$(git status --porcelain --untracked-files=no)" ]; then
   say "the tree has changes: a release is built from a commit"; exit 1
 fi
+# One version and one time for all builds.
+project=$("$venv/bin/python" -c 'import importlib.metadata as m; print(m.version("edged"))')
+VERSION=${VERSION:-$project+$(git rev-list --count HEAD)}
+SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
+export VERSION SOURCE_DATE_EPOCH
 rm -rf "$release"
 mkdir -p "$release"
 for arch in amd64 arm64; do
