@@ -24,6 +24,7 @@ _NAMES = (
     "soak",
     "spark",
     "staircase",
+    "start",
     "tables",
 )
 

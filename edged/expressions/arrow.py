@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from edged.data.columns import Column
 from edged.errors import KernelError
@@ -32,6 +31,8 @@ def compute(
 
     Raises KernelError where the result has another length, type or number of nulls.
     """
+    import pyarrow.compute as pc  # 10 MB that most jobs do without
+
     try:
         made = pc.call_function(function, arguments, options)
     except pa.ArrowException as problem:

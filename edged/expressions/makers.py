@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from edged.data.columns import Column, address
 from edged.expressions import arrow, unicode_case
@@ -127,6 +126,8 @@ def _lower(call: Call, args: Sequence[Operand], rows: int) -> Made:
 
 
 def _cast(array: Any, kind: pa.DataType, valid: Flags) -> Any:
+    import pyarrow.compute as pc
+
     return arrow.compute("cast", [array], kind, valid, pc.CastOptions(target_type=kind))
 
 

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from edged.data.columns import Column
 from edged.errors import KernelError
@@ -116,6 +115,8 @@ def _named(pattern: str, wanted: Sequence[int]) -> str:
 
 
 def _match(array: Any, pattern: str, valid: Flags) -> Any:
+    import pyarrow.compute as pc
+
     options = pc.MatchSubstringOptions(pattern)
     return arrow.compute("match_substring_regex", [array], pa.bool_(), valid, options)
 
@@ -130,6 +131,8 @@ def _matches_of(call: Call, args: Sequence[Operand], rows: int) -> Made:
 def _extracted(array: Any, pattern: str, names: Sequence[str], valid: Flags) -> tuple[Any, Flags]:
     """(the groups' texts as columns, which rows match); a row that does not match is empty."""
     kind = pa.struct([(name, _TEXT) for name in names])
+    import pyarrow.compute as pc
+
     options = pc.ExtractRegexOptions(pattern)
     found = arrow.compute("extract_regex", [array], kind, valid, options, fewer=True)
     hit = np.array(found.is_valid().to_numpy(zero_copy_only=False), np.uint8)
@@ -153,6 +156,8 @@ def _extract_of(call: Call, args: Sequence[Operand], rows: int) -> Made:
 @derived("regexp_replace_all")
 def _replace_all_of(call: Call, args: Sequence[Operand], rows: int) -> Made:
     valid = common(args, rows)
+    import pyarrow.compute as pc
+
     options = pc.ReplaceSubstringOptions(str(call.extra[0]), str(call.extra[1]))
     made = arrow.compute("replace_substring_regex", [args[0].arrow()], _TEXT, valid, options)
     return arrow.text_column(made, valid), None

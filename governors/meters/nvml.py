@@ -10,12 +10,11 @@ since that would wake it; its counter includes the time afterwards.
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
-
-import pynvml
 
 from governors.energy import Provenance, Rail
 from governors.meters.base import (
@@ -91,7 +90,19 @@ def find(sysfs: Sysfs, board: BoardLike, settings: MeterSettings) -> Found:
     """The GPUs that NVML reports figures for."""
     if settings.provenance is Provenance.SIMULATED or tegra_gpu(sysfs):
         return Found()
-    return look(sysfs, pynvml, settings.provenance)
+    library = installed()
+    return Found() if library is None else look(sysfs, library, settings.provenance)
+
+
+def installed() -> Any:
+    """The module `pynvml`; None without NVIDIA's driver, where it is not imported."""
+    try:
+        ctypes.CDLL("libnvidia-ml.so.1")
+    except OSError:
+        return None
+    import pynvml
+
+    return pynvml
 
 
 def tegra_gpu(sysfs: Sysfs) -> bool:
@@ -103,9 +114,12 @@ def tegra_gpu(sysfs: Sysfs) -> bool:
     return False
 
 
-def gpu_loads(sysfs: Sysfs, library: Any = pynvml) -> list[tuple[str, Callable[[], float | None]]]:
+def gpu_loads(sysfs: Sysfs, library: Any = None) -> list[tuple[str, Callable[[], float | None]]]:
     """Names of the GPUs that NVML reports a load for, each with a function that reads it (0 to 1;
     None: suspended, or not read)."""
+    library = library or installed()
+    if library is None:
+        return []
     try:
         library.nvmlInit()
         handles = [
