@@ -4,6 +4,7 @@ other tests do not wait for them (see test_prometheus.py)."""
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -95,16 +96,20 @@ edged_temperature_trip_celsius{zone="cpu-thermal",trip="passive",simulated="fals
 edged_throttled{cause="under_voltage",simulated="false"} 1
 """
 """A board that no test has: hot, with a weak supply."""
+HELD = b'edged_heat_held_seconds_total{simulated="false"} %d\n'
+"""Its temperature limit holds races: more with each scrape."""
 
 
 class Exposition(BaseHTTPRequestHandler):
-    """Answers every request with HOT."""
+    """Answers every request with HOT, and a counter that grows."""
+
+    scrapes = itertools.count()
 
     def do_GET(self):
         self.send_response(200)
         self.send_header("Content-Type", "text/plain; version=0.0.4")
         self.end_headers()
-        self.wfile.write(HOT)
+        self.wfile.write(HOT + HELD % next(self.scrapes))
 
     def log_message(self, *_):
         pass
@@ -116,6 +121,7 @@ def test_a_board_that_is_hot_and_throttled(plant, fires):
         plant.scrape("edged", server.server_port, device="hot")
         fires("EdgedHot", device="hot", zone="cpu-thermal")
         fires("EdgedThrottled", device="hot", cause="under_voltage")
+        fires("EdgedHeldByHeat", device="hot")
         server.shutdown()
 
 
