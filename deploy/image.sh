@@ -37,7 +37,9 @@ rm -rf "$root/edged.deb" "$root"/var/cache/apt/archives/*.deb "$root"/var/lib/ap
 changes=(
   'CMD ["/opt/edged/bin/edged", "run", "--config", "/etc/edged/edged.toml"]'
   'USER edged' 'WORKDIR /var/lib/edged' 'VOLUME /var/lib/edged' 'STOPSIGNAL SIGTERM'
-  'ENV HOME=/var/lib/edged NUMBA_CACHE_DIR=/var/cache/edged/numba EDGED_CACHE=/var/cache/edged/expr EDGED_RUN__DOOR=/run/edged/daemon/door EDGED_RUN__FILES=/var/lib/edged/files'
+  'ENV HOME=/var/lib/edged' 'ENV NUMBA_CACHE_DIR=/var/cache/edged/numba'
+  'ENV EDGED_CACHE=/var/cache/edged/expr' 'ENV EDGED_RUN__DOOR=/run/edged/daemon/door'
+  'ENV EDGED_RUN__FILES=/var/lib/edged/files'
 )
 words=()
 for change in "${changes[@]}"; do words+=(--change "$change"); done
