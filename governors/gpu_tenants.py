@@ -15,10 +15,9 @@ from collections.abc import Callable
 from typing import Any
 
 import psutil
-import pynvml
 
 from governors.health import devfreq_gpus
-from governors.meters.nvml import gpu_loads, tegra_gpu
+from governors.meters.nvml import gpu_loads, installed, tegra_gpu
 from governors.sysfs import Sysfs
 
 
@@ -60,8 +59,11 @@ def _machine_memory(sysfs: Sysfs) -> float | None:
     return min(1.0, max(0.0, total - free - own) / total) if total else None
 
 
-def _nvml_memory(library: Any = pynvml) -> float | None:
+def _nvml_memory(library: Any = None) -> float | None:
     """Of the first GPU."""
+    library = library or installed()
+    if library is None:
+        return None
     try:
         library.nvmlInit()
         handle = library.nvmlDeviceGetHandleByIndex(0)
