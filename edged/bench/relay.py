@@ -30,12 +30,16 @@ import click
 from edged.bench.relay_chain import Chain, ChainSample, Hops, bench_directory, chain
 from edged.bench.relay_flink import measure_flink_chain
 from edged.bench.relay_load import PacketLoad
+from edged.bench.relay_packets import BASE_BYTES, OFFSET_BYTES, columns
 from edged.bench.relay_raw import disk_bytes_per_s, measure_raw
 from edged.bench.relay_shaped import ShapedChain
 from edged.bench.relay_tally import percentile_ms
 from edged.bench.rig import machine
+from edged.data.schema import TYPES, Field, Schema
 from edged.errors import EdgedError
+from edged.graph.flow import SEND, TAKE
 from edged.job.durability import DURABILITIES, EXACTLY_ONCE, RESULTS, THROUGH, VOLATILE
+from edged.simulate.work import HOST_HZ
 
 Say = Callable[[str], None]
 Row = dict[str, Any]
@@ -82,6 +86,7 @@ DEFAULT_ROWS = (
     *_rows((50,), (16 * KIB,), (VOLATILE, RESULTS)),
     *_rows((50,), (0, KIB), (RESULTS,)),
     *_rows((200, 10_000), (MIB,), MODES),
+    *_rows((400, 1000), (MIB,), (VOLATILE,)),
 )
 SCOPES = {
     "default": RelayScope(DEFAULT_ROWS),
@@ -124,6 +129,21 @@ def measure(
         "sender": "packet by packet" if options.get("batch") == 1 else "bulk",
         "seconds": round(last.at_s - first.at_s, 2), **figures(first, last),
         "in_order_once": exact,
+    }  # fmt: skip
+
+
+def simulated(row: Row) -> Row:
+    """CPU seconds a million packets of the last daemon, the last two and all three, as `edged graph
+    simulate` has them, beside what was measured."""
+    text = row["packet_bytes"] - BASE_BYTES - OFFSET_BYTES
+    schema = Schema.of([Field(n, TYPES[k]) for n, k in columns(row["packet_bytes"]).items()])
+    take, send = (cost.cycles(schema, text) / HOST_HZ * 1e6 for cost in (TAKE, SEND))
+    own = row["cpu_s_per_mpacket_by_process"]
+    chains = [("sink",), ("source", "sink"), ("source", "relay", "sink")]
+    return {
+        "packet_bytes": row["packet_bytes"], "buffer_bytes": row["buffer_bytes"],
+        "simulated": [round(len(c) * take + (len(c) - 1) * send, 4) for c in chains],
+        "measured": [round(sum(own[name] for name in c), 4) for c in chains],
     }  # fmt: skip
 
 
@@ -216,6 +236,8 @@ def run(scope: RelayScope, say: Say, modes: tuple[str, ...], on_row: Callable[[R
     if scope.switches:
         say("switches")
         result["switches"] = measure_switches(scope)
+    bulk_rows = [r for r in rows if r["mode"] == VOLATILE and r["sender"] == "bulk"]
+    result["simulated"] = [simulated(r) for r in bulk_rows]
     if scope.peers:
         say("Flink")
         try:

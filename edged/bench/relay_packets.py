@@ -18,7 +18,9 @@ from edged.client.messages import DIGITS
 from kernels.cpu.mem import copy_bytes
 
 BASE_BYTES = 50
-PAYLOAD_BYTES_MIN = BASE_BYTES + 5
+OFFSET_BYTES = 4
+"""Of a payload's place."""
+PAYLOAD_BYTES_MIN = BASE_BYTES + OFFSET_BYTES + 1
 STREAM = "r"
 _SEQ_MARK, _TIME_MARK, _SENDER_MARK = 0x1A2B3C4D5E6F7081, 0x0A0B0C0D0E0F1011, 0x1B2C3D4E
 _TYPES = {
@@ -90,7 +92,7 @@ def _values(name: str, rows: int, dice: np.random.Generator) -> npt.NDArray[Any]
 
 
 def _payload(packet_bytes: int, rows: int, dice: np.random.Generator) -> pa.Array:
-    size = packet_bytes - BASE_BYTES - 4
+    size = packet_bytes - BASE_BYTES - OFFSET_BYTES
     if size < 1:
         raise ValueError(f"packets have {BASE_BYTES} bytes or at least {PAYLOAD_BYTES_MIN}")
     whole = dice.integers(0, 256, rows * size, np.uint8).tobytes()

@@ -167,8 +167,10 @@ def status(ctx: click.Context, document: Path, as_json: bool) -> None:
 @click.option("--mbit", default=1000.0, show_default=True,
               type=click.FloatRange(0, min_open=True),
               help="Mbit/s of its port, in each direction.")  # fmt: skip
+@click.option("--text", "text_bytes", default=16, show_default=True, type=click.IntRange(0),
+              help="Bytes of a text or binary value.")  # fmt: skip
 @as_json
-def simulate(document: Path, cores: float, mbit: float, as_json: bool) -> None:
+def simulate(document: Path, cores: float, mbit: float, text_bytes: int, as_json: bool) -> None:
     """The largest steady rate of DOCUMENT on such machines, and what bounds it.
 
     Every figure is simulated; docs/graph.md has the assumptions.
@@ -176,7 +178,7 @@ def simulate(document: Path, cores: float, mbit: float, as_json: bool) -> None:
     from edged.graph.flow import DaemonMachine, steady_flow
 
     placed, _ = _placed(document, offline=True)
-    flow = steady_flow(placed, DaemonMachine(cores, bits_per_s=mbit * 1e6))
+    flow = steady_flow(placed, DaemonMachine(cores, bits_per_s=mbit * 1e6, text_bytes=text_bytes))
     if as_json:
         click.echo(json.dumps(flow.to_json(), indent=2))
         return

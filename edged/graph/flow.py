@@ -4,11 +4,11 @@ Every daemon has cores and one network port; a stream's rows pass the stages, an
 that is used up bounds the rate.  Assumptions:
 
 1. All streams have the same rate, spread evenly over instances; keys are even, too.
-2. A row costs cycles: those of `edged.simulate.work` for taking it in and for each operator
-   (measured, on its reference core), and for sending it as many as for taking it in (not measured).
-3. A row has the bytes of its columns, with texts of TEXT_BYTES, and nothing is compressed.  Of a
-   port's bits `SHARE` carry them, in each direction; rows between two stages of one daemon cross
-   no port.
+2. A row costs cycles: those of `edged.simulate.work` for each operator (measured, on its reference
+   core), and `TAKE` and `SEND` for a hop, by its bytes and its texts (measured, `LinkCost`).
+3. A row has the bytes of its columns, a text those that the caller says, and nothing is compressed.
+   Of a port's bits `SHARE` carry them, in each direction; rows between two stages of one daemon
+   cross no port.
 4. Operators give `rows_out` rows for each that they read, as simulations of one job assume.
 5. Nothing else limits: disks, batching, and the latency of the network are not modelled.
 """
@@ -24,12 +24,33 @@ from edged.data.schema import Schema
 from edged.graph.check import PlacedGraph
 from edged.graph.document import LinkTerms
 from edged.links.partition import BROADCAST
-from edged.simulate.work import HOST_HZ, ROW_CYCLES, UNMEASURED
+from edged.simulate.work import HOST_HZ, UNMEASURED
 
 TEXT_BYTES = 16
+"""Of a text or binary value where nothing else is said."""
 SHARE = 0.937
 """The share of a link's bits that NEPTUNE's measurements reach."""
 BITS_A_BYTE = 8
+
+
+@dataclass(frozen=True)
+class LinkCost:
+    """Cycles of a row that crosses one end of a link, from CPU seconds of `edged bench relay` of 26
+    November 2026, `volatile`, on a core of a Zen 4 at 3.65 GHz: the sink's for taking it in, and
+    the source's beyond those for sending it.  Beats are full; their fixed cost is in it."""
+
+    row: float
+    byte: float
+    text: float
+    """For each text or binary value beside its bytes."""
+
+    def cycles(self, schema: Schema, text_bytes: int) -> float:
+        """Of one row."""
+        texts = sum(not f.dtype.width for f in schema)
+        return self.row + self.byte * row_bytes(schema, text_bytes) + self.text * texts
+
+
+TAKE, SEND = LinkCost(69.0, 4.2, 0.0), LinkCost(30.0, 2.2, 0.0)
 
 
 @dataclass(frozen=True)
@@ -40,6 +61,7 @@ class DaemonMachine:
     hz: float = HOST_HZ
     bits_per_s: float = 1e9
     """Of its port, in each direction."""
+    text_bytes: int = TEXT_BYTES
 
 
 @dataclass(frozen=True)
@@ -100,16 +122,19 @@ def _work(
     """Add what each job computes; returns the rows that all take in."""
     plan, taken = graph.plan, 0.0
     for stage in graph.cut.stages.values():
-        into = sum(
-            rates[owner(e.rows)] * _copies(e.terms, stage.instances)
+        links, text = plan.whole.links, machine.text_bytes
+        into = [
+            (links[e.rows].schema, rates[owner(e.rows)] * _copies(e.terms, stage.instances))
             for e in graph.cut.into(stage.name)
-        )
-        into += sum(1.0 for part in stage.parts if part in plan.whole.streams)
-        out = sum(
-            rates[owner(e.rows)] * _copies(e.terms, graph.cut.stages[e.target].instances)
+        ]
+        into += [(links[part].schema, 1.0) for part in stage.parts if part in plan.whole.streams]
+        out = [
+            (links[e.rows].schema,
+             rates[owner(e.rows)] * _copies(e.terms, graph.cut.stages[e.target].instances))
             for e in graph.cut.out_of(stage.name)
-        )
-        cycles = (into + out) * ROW_CYCLES
+        ]  # fmt: skip
+        cycles = sum(rate * TAKE.cycles(schema, text) for schema, rate in into)
+        cycles += sum(rate * SEND.cycles(schema, text) for schema, rate in out)
         for part in stage.parts:
             if part in plan.whole.operators:
                 read = sum(rates.get(owner(i), 0.0) for i in plan.inputs(part))
@@ -117,7 +142,7 @@ def _work(
         for name in graph.placement[stage.name]:
             share = cycles / stage.instances / machine.hz / machine.cores
             needs[name]["cores"] += share
-        taken += into
+        taken += sum(rate for _, rate in into)
     return taken
 
 
@@ -131,7 +156,7 @@ def _wire(
     wire = 0.0
     for exchange in graph.cut.exchanges:
         senders, receivers = graph.placement[exchange.source], graph.placement[exchange.target]
-        size = row_bytes(graph.plan.whole.links[exchange.rows].schema)
+        size = row_bytes(graph.plan.whole.links[exchange.rows].schema, machine.text_bytes)
         copies = _copies(exchange.terms, len(receivers))
         each = rates[owner(exchange.rows)] * copies * size / len(senders) / len(receivers)
         for sender in senders:
@@ -148,9 +173,9 @@ def _copies(terms: LinkTerms | None, instances: int) -> int:
     return instances if terms is not None and terms.partition == BROADCAST else 1
 
 
-def row_bytes(schema: Schema) -> int:
+def row_bytes(schema: Schema, text_bytes: int = TEXT_BYTES) -> int:
     """Assumed bytes of a row on a link."""
-    return sum(f.dtype.width or TEXT_BYTES for f in schema)
+    return sum(f.dtype.width or text_bytes for f in schema)
 
 
 def all_to_all(daemons: int, columns: Mapping[str, str]) -> dict[str, Any]:
