@@ -34,8 +34,8 @@ from governors.policies.cool import BELOW_TRIP_C
 from governors.profile import BoardProfile
 
 BOARDS = ("orin-nano", "jetson-nano")
-AMBIENTS = (25.0, 50.0, 55.0, 60.0, 75.0)
-LOADS = (0.5, 0.8)
+AMBIENTS = (25.0, 50.0, 60.0, 75.0)
+LOADS = (0.8,)
 SECONDS = 2400.0
 ARMS = (
     ("hands_off", False), ("hands_off", True), ("race_to_idle", False), ("race_to_idle", True),
