@@ -151,7 +151,8 @@ def _numbers(context: Any, option: Any, text: str) -> tuple[float, ...]:
 @click.option("--json", "path", type=click.Path(path_type=Path), help="Write the figures here.")
 @click.option("--plot", type=click.Path(path_type=Path), help="Draw the figures here (PNG).")
 @click.option("--board", "boards", multiple=True, default=BOARDS, show_default=True,
-              help="Board profile; may be repeated.")  # fmt: skip
+              type=checks.Board(simulated=True), metavar="NAME|simulated:NAME",
+              help="A profile (`edged board --list`); may be repeated.")  # fmt: skip
 @click.option("--ambient", "ambients", default=",".join(f"{a:g}" for a in AMBIENTS),
               show_default=True, callback=_numbers, help="Air, °C.")  # fmt: skip
 @click.option("--load", "loads", default=",".join(f"{a:g}" for a in LOADS), show_default=True,

@@ -28,6 +28,7 @@ from edged.data.flow import State
 from edged.data.scratch import Scratch
 from edged.errors import CommandError
 from edged.job import state_transfer
+from edged.job.changes import RUNNING
 from edged.job.state_transfer import STATE_BYTES_MAX
 
 PART_BYTES_MAX = 512 << 10
@@ -94,6 +95,8 @@ class JobStates:
         name, arrays = job.plan.name, State()
         if not job.dormant:
             do = "pause or drain it, and ask again"
+            if job.meta.state == RUNNING and not job.draining:
+                raise CommandError("conflict", f"job {name} is running", do=do)
             raise CommandError("busy", f"job {name} still races rows", do=do, retry_s=1.0)
         for id, operator in job.operators.items():
             if job.plan.operators[id].table_states():

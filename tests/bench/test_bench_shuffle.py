@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from edged.bench import shuffle, shuffle_contention
+from edged.bench import shuffle, shuffle_contention, shuffle_grid, shuffle_measure
 from edged.bench.shuffle_check import digests, expected, found, is_exact
 from edged.bench.shuffle_grid import TUPLEWISE, ShuffleCell, chosen_part, whole_grid
 from edged.bench.shuffle_report import shuffle_aims
@@ -23,6 +23,7 @@ CONTRACT = {
 }  # fmt: skip
 
 
+@pytest.mark.whole
 def test_a_quick_run_keeps_the_contract_and_every_row_is_exact(tmp_path):
     path, plot = tmp_path / "shuffle.json", tmp_path / "shuffle.png"
     done = CliRunner().invoke(
@@ -46,6 +47,15 @@ def test_a_quick_run_keeps_the_contract_and_every_row_is_exact(tmp_path):
     assert 0 < result["chosen"]["worst_fraction_of_best"] <= 1
     assert result["peers"] == []
     assert plot.stat().st_size > 10_000
+
+
+def test_rows_of_the_members_that_jobs_use_keep_the_contract_and_are_exact():
+    used = {chosen(cell.partitions, cell.tuple_bytes, 1) for _, cell in shuffle_grid.smoke()}
+    pairs = [pair for pair in shuffle_grid.smoke() if pair[0] in used]
+    rows, left_out = shuffle.ShuffleBench(pairs, shuffle_measure.SMOKE)._rows(lambda _: None)
+    assert rows and not left_out
+    for r in rows:
+        assert set(r) >= CONTRACT and r["exact"] is True and r["tuples_per_s"] > 0
 
 
 def test_contention_is_measured_on_powers_of_two_up_to_all_cores(tmp_path, monkeypatch):

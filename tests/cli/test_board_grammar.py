@@ -14,7 +14,7 @@ from edged.errors import ConfigError
 from governors.board_names import BoardNameError, parse_board, parse_profile
 from governors.profile_reader import names
 
-SIMULATED_ONLY = {"simulate", "explain"}
+SIMULATED_ONLY = {"simulate", "explain", "bench heat"}
 
 
 def commands(group, path=()):

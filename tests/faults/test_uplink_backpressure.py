@@ -38,6 +38,7 @@ def disk_bytes(store):
     return sum(f.stat().st_blocks * 512 for f in store.rglob("*") if f.is_file())
 
 
+@pytest.mark.whole
 def test_a_full_store_stops_the_producers_and_everything_drains_when_the_centre_is_back(full):
     acked = full.acked()
     assert 0 < max(acked.values()) < BATCHES, "stopped before the end"

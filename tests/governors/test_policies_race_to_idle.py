@@ -104,6 +104,7 @@ class TestBetweenBeats:
 
 
 NAMES = {
+    "cool": {},
     "hands_off": {},
     "race_to_idle": {"lower_between": True, "sleep": True},
     "power_cap": {"watts": 4.0},

@@ -44,7 +44,7 @@ def test_a_document_names_a_policy_and_its_settings_in_toml_and_in_python():
         ({**CAP, "settings": {"watts": -5}}, "governor.settings", "watts = -5"),
         ({**CAP, "settings": {"watts": "5"}}, "governor.settings", "watts = '5'"),
         ({**CAP, "settings": 5}, "governor.settings", "not a table"),
-        ({"policy": "combined"}, "governor.policy", "one of energy_budget"),
+        ({"policy": "combined"}, "governor.policy", "one of cool, energy_budget"),
         ("fixed", "governor", "not a table"),
     ],
 )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shutil
 
+import pytest
+
 from tests.links.chain import Hop, Last, hop_job, rows
 
 
@@ -21,6 +23,7 @@ def arrived(last, count):
     assert last.values() == list(range(count))
 
 
+@pytest.mark.whole
 def test_fresh_stores_at_both_ends_and_a_replaced_job_lose_nothing_and_repeat_nothing(tmp_path):
     last = Last(tmp_path / "last")
     hop = Hop(tmp_path / "hop", hop_job([last.address]))

@@ -42,6 +42,7 @@ def test_a_volatile_job_goes_on_with_the_numbers_of_the_one_that_it_replaces(tmp
         assert last.values() == list(range(1500))
 
 
+@pytest.mark.whole
 def test_a_hop_that_forwards_is_replaced_under_load_and_loses_nothing(tmp_path):
     last = Last(tmp_path / "last")
     middle = Hop(tmp_path / "middle", without_log("through", [last.address]))

@@ -56,6 +56,7 @@ def test_it_writes_nothing_and_acknowledges_what_the_receiver_has(tmp_path):
         assert last.values() == list(range(0, 2500, 2))
 
 
+@pytest.mark.whole
 def test_rows_arrive_once_and_in_order_over_kills_of_all_three(tmp_path):
     rng = random.Random(5)
     last = Last(tmp_path / "last")

@@ -177,7 +177,6 @@ class Plant:
             f'[api]\nsocket = "{self.path / "api.sock"}"\ngroup = ""\n'
             f'[metrics]\nlisten = "127.0.0.1:{self.metrics}"\n'
             "[telemetry]\ninterval_s = 1\n"
-            "[energy]\nmax_celsius = 149\n"
         )
         self.part("daemon", "edged", "run", str(job), "--config", str(config), "--json",
                   "--store", str(self.store), "--workers", "1", "--device", DEVICE,

@@ -105,12 +105,18 @@ class TestScraping:
         run("promtool", "check", "metrics", text=plant.exposed())
 
     def test_a_device_with_everything_tells_every_metric_of_the_table(self, plant):
-        def missing():
-            found = families(plant)
-            return {name for name in DEVICE if name.removesuffix("_total") not in found}
+        seen = set()
 
+        def missing():
+            seen.update(families(plant))
+            return {name for name in DEVICE if name.removesuffix("_total") not in seen}
+
+        budget = {"joules_per_day": 1e9}
         with capped(plant):
+            plant.until(lambda: missing() <= {"edged_temperature_limit_celsius"})
+            plant.ask("governor", policy="cool")  # the one that has a limit of its own
             plant.until(lambda: not missing())
+            plant.ask("governor", policy="energy_budget", settings=budget)
 
     def test_the_collector_tells_every_metric_of_a_device_that_reports_to_it(self, plant):
         plant.until(lambda: all(plant.query(f"count({name})") for name in FLEET))
