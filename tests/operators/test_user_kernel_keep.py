@@ -155,7 +155,7 @@ def test_other_instances_go_on_with_their_keys(found, cut, instances):
 
 @pytest.mark.parametrize("marked", [True, False], ids=["watermark", "pauses alone"])
 def test_memory_follows_the_keys_that_are_kept(marked):
-    """A million keys pass; with watermarks those of one `keep` stay, with pauses one key's."""
+    """100 000 keys pass; with watermarks those of one `keep` stay, with pauses one key's."""
     operator = PLAN.build(WORKERS)
     largest = 0
     for number in range(100):
