@@ -47,6 +47,7 @@ def small(window=500, rate=2.0, keys="uniform", batch=300):
     return BeatFeed(draw(window, rate, keys, (batch,)), batch)
 
 
+@pytest.mark.whole
 def test_a_quick_run_has_every_figure_and_every_row_is_exact(tmp_path):
     path, plot = tmp_path / "join.json", tmp_path / "join.png"
     command = [sys.executable, "-m", "edged", "bench", "join", "--quick", "--operator"]

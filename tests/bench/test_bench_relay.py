@@ -21,6 +21,7 @@ ROW = {
 }  # fmt: skip
 
 
+@pytest.mark.whole
 def test_packets_reach_the_third_daemon_once_and_in_order():
     scope = dataclasses.replace(relay.SCOPES["quick"], seconds=1.0)
     result = relay.run(scope, lambda _: None, relay.MODES, lambda _: None)

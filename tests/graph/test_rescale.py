@@ -181,7 +181,6 @@ def test_one_rescaling_at_a_time_in_a_folder(tmp_path):
         pass
 
 
-@pytest.mark.whole
 def test_a_rescaling_goes_on_only_where_its_journal_is(tmp_path):
     placed = load(farm())
     views = {name: DaemonView(name, record={"state": "rescaling", "version": 2})
