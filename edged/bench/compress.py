@@ -225,7 +225,7 @@ def show(console: Any, result: dict[str, Any]) -> None:
 def command(full: bool, quick: bool, data: tuple[str, ...], path: Path | None) -> None:
     """Links that compress never, by entropy, or always, at three speeds of the link.
 
-    Takes about five minutes; with --full a quarter of an hour.
+    Takes about eight minutes; with --full three times as long.
     """
     from rich.console import Console
 

@@ -83,9 +83,10 @@ def _rows(sizes: tuple[int, ...], buffers: tuple[int, ...], modes: tuple[str, ..
 
 DEFAULT_ROWS = (
     *_rows((50,), (MIB,), MODES),
-    *_rows((50,), (16 * KIB,), (VOLATILE, RESULTS)),
+    *_rows((50,), (16 * KIB,), (VOLATILE,)),
     *_rows((50,), (0, KIB), (RESULTS,)),
-    *_rows((200, 10_000), (MIB,), MODES),
+    *_rows((200, 10_000), (MIB,), (VOLATILE, THROUGH)),
+    *_rows((10_000,), (MIB,), (EXACTLY_ONCE,)),
     *_rows((400, 1000), (MIB,), (VOLATILE,)),
 )
 SCOPES = {

@@ -86,7 +86,7 @@ def _lines(result: dict[str, Any]) -> list[str]:
             )
     found += [
         f"{r['name']}: {r['packets_per_s'] / 1e6:.2f} M packets of 50 B a second, "
-        f"{r['cpu_s_per_mpacket']} CPU-s / M, {r['rss_mib']} MiB"
+        f"{r['rss_mib']} MiB"
         for r in result["peers"]
     ]
     return found + [f"not measured: {text}" for text in result["not_measured"]]

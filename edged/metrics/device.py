@@ -194,7 +194,7 @@ SOURCES = table(
     counter("edged_source_duplicates_total", "Messages dropped as duplicates.", *_INPUT),
     counter(
         "edged_source_backpressure_seconds_total",
-        "Time in which a source did not read because staging or store was full.",
+        "Time in which a source did not read because staging, store or links were full.",
         *_INPUT,
     ),
 )
