@@ -72,9 +72,13 @@ class Helper:
         self._peers: dict[int, HelperPeer] = {}
         self._selector = selectors.DefaultSelector()
         self._selector.register(listener, selectors.EVENT_READ)
+        self._woken, self._wakeup = socket.socketpair()
+        self._wakeup.setblocking(False)
+        self._selector.register(self._woken, selectors.EVENT_READ)
 
     def serve(self) -> None:
-        """Serve until a signal ends the process."""
+        """Serve until a signal ends the process, also one that comes just before epoll_wait(2)."""
+        signal.set_wakeup_fd(self._wakeup.fileno())
         while True:
             for key, _ in self._selector.select(self._idle_s if self._peers else None):
                 if key.fileobj is self._listener:
@@ -98,11 +102,8 @@ class Helper:
         allowed = uid in (0, os.geteuid()) or (
             self._gid is not None and self._gid in groups(link, gid)
         )
-        print(  # noqa: T201
-            f"{'serving' if allowed else 'refused'} process {pid} uid {uid} gid {gid}",
-            file=sys.stderr,
-            flush=True,
-        )
+        verdict = "serving" if allowed else "refused"
+        print(f"{verdict} process {pid} uid {uid} gid {gid}", file=sys.stderr, flush=True)  # noqa: T201
         if not allowed:
             link.close()
             return

@@ -376,7 +376,7 @@ def _watch(run: Aggregation, on_event: Callable[[Event], None], stop: threading.
             on_event(event)
         if limit is not None and run.idle_s() > limit:
             return
-        stop.wait(_POLL_S)
+        time.sleep(_POLL_S)  # not stop.wait: a signal that sets it would meet the lock of the wait
     for event in run.events():
         on_event(event)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import signal
 import sys
-import threading
 import time
 from dataclasses import asdict
 from pathlib import Path
@@ -67,15 +66,15 @@ def command(
     if interval_us is None:
         _end(_once(landing, group_bytes, retire_us, unread, as_json))
         return
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
-    while not stop.is_set():
+    ends = (signal.SIGTERM, signal.SIGINT)
+    signal.pthread_sigmask(signal.SIG_BLOCK, ends)  # one that arrives stays until the wait
+    while True:
         try:
             _once(landing, group_bytes, retire_us, unread, as_json)
         except CentralError as problem:  # another compactor, a consumer that cannot be read
             click.echo(f"edged: {problem}", err=True)
-        stop.wait(interval_us / 1e6)
+        if signal.sigtimedwait(ends, interval_us / 1e6) is not None:
+            return
 
 
 def _once(

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from edged.config import SETTINGS, faults, read
-from edged.config.sections import LEVELS
 
 ROOT = Path(__file__).parents[2]
 LAYERS = ("credential", "file", "10-first.toml", "20-second.toml", "environment", "flag")
@@ -25,8 +24,10 @@ def value(kind, n):
         return n % 2 == 0
     if kind == "table":
         return {"n": n}
-    words = {"text": f"text {n}", "HOST:PORT": f"[::1]:{9000 + n}", "URL": f"http://centre:{9 + n}",
-             " | ".join(LEVELS): LEVELS[n % 4]}  # fmt: skip
+    if " | " in kind:
+        choices = kind.split(" | ")
+        return choices[n % len(choices)]
+    words = {"text": f"text {n}", "HOST:PORT": f"[::1]:{9000 + n}", "URL": f"http://centre:{9 + n}"}
     return words.get(kind, 65_536 + n if kind == "size" else 1 + n)
 
 

@@ -441,6 +441,27 @@ class TestWhoMaySpeak:
             assert refused == (not os.geteuid())
 
 
+LATE_SIGNAL = """
+import pathlib, signal, sys, threading, time
+from governors import helper
+def late():
+    while not pathlib.Path(sys.argv[2]).exists():
+        time.sleep(0.01)
+    time.sleep(0.2)
+    signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+threading.Thread(target=late, daemon=True).start()
+helper.main()
+"""
+
+
+def test_a_signal_that_does_not_interrupt_the_wait_ends_it(tmp_path):
+    """One that arrives just before epoll_wait(2) sets a flag only, as one of another thread does."""
+    plant(tmp_path / "board", "orin-nano-r36")
+    at = tmp_path / "governor.sock"
+    command = [sys.executable, "-c", LATE_SIGNAL, "--socket", at, "--root", tmp_path / "board"]
+    assert subprocess.run(command, cwd=ROOM, timeout=DEADLINE_S, check=False).returncode == 0
+
+
 class TestItIsSmall:
     def test_it_has_less_than_200_lines(self):
         assert len(Path(module.__file__).read_text().splitlines()) < 200
