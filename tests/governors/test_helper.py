@@ -455,7 +455,7 @@ helper.main()
 
 
 def test_a_signal_that_does_not_interrupt_the_wait_ends_it(tmp_path):
-    """One that arrives just before epoll_wait(2) sets a flag only, as one of another thread does."""
+    """One that arrives just before epoll_wait(2) sets a flag only, as one of a thread does."""
     plant(tmp_path / "board", "orin-nano-r36")
     at = tmp_path / "governor.sock"
     command = [sys.executable, "-c", LATE_SIGNAL, "--socket", at, "--root", tmp_path / "board"]
