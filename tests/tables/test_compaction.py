@@ -44,6 +44,58 @@ def optimum(trace, price):
     return min(best.values())
 
 
+class MergeGame:
+    """All rules against all traces: a trace of up to `runs` runs of the sizes given and any number
+    of probed keys, which ends when it likes.
+
+    `guarantees(ratio)`: some rule without foresight never costs more than `ratio` times `optimum`.
+    The search is exhaustive: for each next event, each answer, with the least cost of each
+    partition that hindsight may have reached (the work function of competitive analysis).
+    """
+
+    def __init__(self, runs, sizes, price):
+        self.runs, self.sizes, self.price = runs, sizes, price
+
+    def guarantees(self, ratio):
+        self.ratio, self.known = ratio, {}
+        return all(self._holds((s,), 0, {(s,): 0}, self.runs - 1) for s in self.sizes)
+
+    def _holds(self, sizes, cost, hindsight, left):
+        at = (sizes, cost, tuple(sorted(hindsight.items())), left)
+        if at not in self.known:
+            self.known[at] = self._survives_probe(sizes, cost, hindsight, left) and all(
+                self._holds((*sizes, s), cost, {(*k, s): c for k, c in hindsight.items()}, left - 1)
+                for s in self.sizes[: None if left else 0]
+            )
+        return self.known[at]
+
+    def _survives_probe(self, sizes, cost, hindsight, left):
+        """One run pays nothing, and a probe then helps the rule."""
+        best = {}
+        for kept, spent in hindsight.items():
+            for after, price in self._choices(kept):
+                best[after] = min(best.get(after, float("inf")), spent + price)
+        best = {kept: spent + len(kept) - 1 for kept, spent in best.items()}
+        most = self.ratio * min(best.values())
+        return len(sizes) == 1 or any(
+            (total := cost + price + len(after) - 1) <= most
+            and self._holds(after, total, best, left)
+            for after, price in self._choices(sizes)
+        )
+
+    def _choices(self, sizes):
+        yield sizes, 0
+        for count in range(2, len(sizes) + 1):
+            yield merged(sizes, count), self.price * sum(sizes[-count:])
+
+
+def test_no_rule_without_foresight_costs_at_most_twice_the_optimum():
+    assert MergeGame(2, (1, 8), 4).guarantees(2.0)
+    sizes, forced = whole.count(((1, 3), 2.25), ((1, 4), 2.36))
+    assert not MergeGame(3, sizes, 4).guarantees(forced)
+    assert MergeGame(3, sizes, 4).guarantees(forced + 0.05)
+
+
 def cost_of(rule, trace, price, **options):
     """What a rule costs; it is asked before every probed key."""
     runs, cost = [], 0.0
