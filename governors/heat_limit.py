@@ -90,6 +90,11 @@ class HeatLimit:
         self._pinned: set[str] = set()
         """Dials whose clock the limit has set."""
 
+    def configure(self, max_celsius: float | None) -> None:
+        """Change the configured limit; counters go on."""
+        self.configured, state = max_celsius, self.state
+        state.limit_celsius, state.ceiling_hz, state.holds = max_celsius, 0, False
+
     def observe(self, observed: Observation, of_policy: float | None) -> Observation:
         """Take in a temperature; returns the observation with its headroom.  `of_policy`: the
         limit that the policy asks for."""

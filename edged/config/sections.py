@@ -187,7 +187,7 @@ class EnergySection:
     max_celsius: float = _setting(
         kinds.number(0, 150), 0.0,
         "Highest temperature of any thermal zone, °C, which every policy obeys: clocks bend, then "
-        "races wait, and results are late. 0: no limit.", example="85.0",
+        "races wait, and results are late. 0: no limit.", example="85.0", live=True,
     )  # fmt: skip
     settings: Mapping[str, Any] = _setting(
         kinds.table(), {}, "Settings of the policy; see docs/config.md, Settings of policies.",

@@ -204,6 +204,8 @@ class Reloader:
         except EdgedError as problem:
             self._refuse(problem)
             return
+        if parts.energy is not None and "energy.max_celsius" in changed:
+            parts.energy.limit_heat(config.energy.max_celsius or None)
         if self._centre is not None and any(key.startswith("telemetry.") for key in changed):
             self._centre.set_telemetry(config.telemetry)
         if "log.level" in changed:

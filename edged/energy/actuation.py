@@ -59,6 +59,12 @@ class Actuation:
         self.steer.not_before_us = 0
         self.steer, self.reason = Steer(), ""
 
+    def end_heat_hold(self) -> None:
+        """Publish that races are no longer held, where they were."""
+        if self._holding.active:
+            self._holding = Hysteresis(EASED_US)
+            self._publish_eased()
+
     def before(self, at_us: int, look: Callable[[], Observation]) -> None:
         """A race is about to start; `look` returns the observation under the current limits."""
         running = self._policies.running
@@ -101,15 +107,20 @@ class Actuation:
         self._holding.observe(at_us, state.holds)
         if self._holding.active == held:
             return
-        facts = {"celsius": state.celsius, "max_celsius": state.limit_celsius}
         if held:
-            self._policies.publish("heat.eased", "info", "races are no longer held", facts)
+            self._publish_eased()
             return
+        facts = {"celsius": state.celsius, "max_celsius": state.limit_celsius}
         text = (
             f"races are held at {state.celsius or 0.0:.1f} °C of {state.limit_celsius or 0.0:g} °C:"
             " results are late"
         )
         self._policies.publish("heat.holds", "warning", text, facts)
+
+    def _publish_eased(self) -> None:
+        state = self._policies.heat.state
+        facts = {"celsius": state.celsius, "max_celsius": state.limit_celsius}
+        self._policies.publish("heat.eased", "info", "races are no longer held", facts)
 
     def _set(self, decision: Decision, at_us: int) -> bool:
         """Apply a decision's clocks; returns whether to decide again inside other limits."""

@@ -155,6 +155,11 @@ class Policies:
         self.own = own
         self._enter()
 
+    def limit_heat(self, max_celsius: float | None) -> None:
+        """Change the configured limit of the temperature; None: no limit."""
+        self.heat.configure(max_celsius)
+        self._enter()
+
     def of_jobs(self, chosen: Mapping[str, PolicyChoice]) -> bool:
         """Set the choices of all jobs; returns whether they changed.  A choice that cannot run here
         is ignored; its job runs nevertheless."""

@@ -197,6 +197,12 @@ class EnergyGovernor:
         self.switch(name, settings, configured.origin)
         self.configured = configured
 
+    def limit_heat(self, max_celsius: float | None) -> None:
+        """Apply another `max_celsius` of the configuration; None: no limit."""
+        self.policies.limit_heat(max_celsius)
+        self.acting.end_heat_hold()
+        self._entered()
+
     def policy(self) -> dict[str, Any]:
         """The running policy, its reason and forecast, and all choices."""
         observed, runs = self._observe(self._clock.monotonic_us()), self.policies.running.policy

@@ -62,6 +62,22 @@ def test_thermal_limit_holds_races_of_any_policy_and_says_so(tmp_path, policy):
         assert not b.heat()["holds"]
 
 
+def test_thermal_limit_changes_while_the_daemon_runs(tmp_path):
+    with Warm(tmp_path, limit=None, ambient=60.0) as b:
+        b.beat(cpu_s=0.0)
+        assert b.heat()["max_celsius"] is None and not b.heat()["holds"]
+        b.side.limit_heat(60.0)
+        for _ in range(25):
+            b.clock.now += SECOND // 5
+            steer = b.side.race(b.forecast())
+        assert steer.units_max == 0 and b.heat()["holds"]
+        assert b.heat()["max_celsius"] == 60.0
+        b.side.limit_heat(None)
+        assert b.side.race(b.forecast()).units_max is None
+        assert not b.heat()["holds"] and b.heat()["max_celsius"] is None
+        assert [kind for kind, *_ in b.events] == ["heat.holds", "heat.eased"]
+
+
 def test_thermal_headroom_is_that_to_the_trip_point_where_there_is_no_limit(tmp_path):
     with Bench(tmp_path) as b:
         b.beat(cpu_s=0.0)

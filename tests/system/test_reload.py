@@ -66,7 +66,13 @@ class Configured(ChildProcess):
             time.sleep(0.05)
 
 
-POLICY = '[energy]\nboard = "simulated:orin-nano"\npolicy = "power_cap"\nsettings = {watts = 5.0}\n'
+POLICY = """\
+[energy]
+board = "simulated:orin-nano"
+policy = "power_cap"
+settings = {watts = 5.0}
+max_celsius = 99
+"""
 
 
 def test_a_reload_is_refused_whole_or_applied_whole(tmp_path):
@@ -101,6 +107,7 @@ def test_a_reload_is_refused_whole_or_applied_whole(tmp_path):
         assert {n: j["version"] for n, j in daemon.jobs_now().items()} == {"a": 2, "c": 1}
         governor = ask(daemon.door, "governor")
         assert (governor["policy"], governor["own"]["origin"]) == ("power_cap", "configuration")
+        assert ask(daemon.door, "status")["energy"]["heat"]["max_celsius"] == 99.0
         daemon.until(lambda: not (daemon.path / "store/policy.json").exists())
         assert ask(daemon.door, "log")["level"] == "warning"
         daemon.configure(POLICY + "[device]\nname = 'third'\n")
