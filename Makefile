@@ -8,10 +8,10 @@ LOCK   = $(shell $(BIN)/python -c 'import sys; print("py%d%d" % sys.version_info
 # Tests spend half of their time waiting for processes and sockets: one worker more than cores.
 PROCESSES ?= $(shell echo $$(($$(nproc) + 1)))
 
-.PHONY: help setup packages cuda demo test test-whole soak faults faults-long check format compile bench deb release image install system system-arm64 upgrade walk lock clean fuzz
+.PHONY: help setup packages cuda demo test test-whole soak faults faults-long check format compile bench deb release image install system system-arm64 system-dist-upgrade system-image upgrade walk lock clean fuzz
 
 help: ## show this list
-	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 20
 
 setup: $(READY) ## make the environment and compile the kernels
 $(READY): pyproject.toml $(wildcard requirements/py???.txt) deploy/setup.sh
@@ -103,6 +103,15 @@ system-arm64: $(READY) ## prove the arm64 package under qemu (as root; long; not
 	@bash deploy/test_packages.sh arm64
 	@VERSION="0.1.0+1 0.1.0+2" ARCH=arm64 LEVEL=1 deploy/debian/build.sh $(VENV)
 	@$(BIN)/python -m tests.system.arm64 build/edged_0.1.0+1_arm64.deb build/edged_0.1.0+2_arm64.deb
+
+system-dist-upgrade: $(READY) ## Debian 12 becomes Debian 13 under the package (as root; needs a network)
+	@bash deploy/test_packages.sh system
+	@$(BIN)/python -m tests.system.dist_upgrade \
+	  "$$(VERSION=0.1.0+1 PYTHONS="3.11 3.13" LEVEL=1 deploy/debian/build.sh $(VENV) | tail -n 1)"
+
+system-image: $(READY) ## prove the container image under podman (as root)
+	@deploy/image.sh "$$(VERSION=0.1.0+1 LEVEL=1 deploy/debian/build.sh $(VENV) | tail -n 1)"
+	@$(BIN)/python -m tests.system.image build/edged_0.1.0+1_*.oci.tar
 
 lock: ## resolve the lock files anew (needs uv on the PATH)
 	@for v in 3.10 3.11 3.12 3.13; do lock=requirements/py$${v/./}; \

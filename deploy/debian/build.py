@@ -1,6 +1,6 @@
 """Builds Debian packages for one architecture, on a machine of any.
 
-    python deploy/debian/build.py --arch arm64 --version 0.1.0+7 [--python 3.11]... [--level 19]
+    python deploy/debian/build.py --arch arm64 --version 0.1.0+7 [--python 3.11]... [--level 12]
 
 A package carries an environment for each Python from 3.10 to 3.13 under /opt/edged/lib; what is
 equal in them is stored once.  The interpreter is the system's /usr/bin/python3, and its version
@@ -32,7 +32,7 @@ import wheels
 BUILD = tree.SOURCE / "build"
 OBJECT = re.compile(r"\.so(\.[\d.]+)?$")
 SCRIPTS = ("preinst", "postinst", "prerm", "postrm")
-LEVEL = 19
+LEVEL = 12
 SIZE_MAX = 250_000_000
 """Bytes that a package may have."""
 

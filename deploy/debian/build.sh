@@ -5,7 +5,7 @@
 #   ARCH     amd64 or arm64; by default this machine's
 #   VERSION  one or more, a package each; by default pyproject's and the number of commits
 #   PYTHONS  versions of Python that the package is for; by default all
-#   LEVEL    of compression, 19 by default
+#   LEVEL    of compression, 12 by default
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 venv=${1:-.venv}
@@ -26,7 +26,7 @@ if [ -z "${VERSION:-}" ]; then
   project=$("$python" -c 'import importlib.metadata as m; print(m.version("edged"))')
   VERSION=$project+$(git rev-list --count HEAD 2>/dev/null || echo 0)
 fi
-words=(--arch "$ARCH" --level "${LEVEL:-19}")
+words=(--arch "$ARCH" --level "${LEVEL:-12}")
 for version in $VERSION; do words+=(--version "$version"); done
 for minor in ${PYTHONS:-}; do words+=(--python "$minor"); done
 exec "$python" deploy/debian/build.py "${words[@]}"

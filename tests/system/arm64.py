@@ -1,29 +1,29 @@
 """`make system-arm64`: the arm64 package in a Debian of that architecture, run by qemu-user.
 
-    python -m tests.system.arm64 PACKAGE NEWER [--suite bookworm] [--json build/system-arm64.json]
+    python -m tests.system.arm64 PACKAGE NEWER [--native] [--json build/system-arm64.json]
 
 No kernel is emulated: programs run in a chroot of this machine, and there is no systemd.
 The units' commands are started as they start them, by the same user.  It installs, looks with
 `edged doctor`, takes rows over TCP into the landing of a collector, kills the daemon, upgrades,
 stops, removes and purges; the landing must hold each row once.  Not part of CI: the compilation of
-all kernels alone takes qemu about ten times as long as a machine.
+all kernels alone takes qemu about ten times as long as a machine.  With `--native` the packages are
+those of this machine's architecture, and nothing is emulated.
 """
 
 import argparse
-import contextlib
 import json
 import os
 import shutil
 import signal
 import subprocess
-import sys
-import time
 from pathlib import Path
 
-from tests.system.booted import CONFIG, JOB, PORT, TCP_ROWS
-from tests.system.booted_service import BUILD, Installed
+from tests.system import machine
+from tests.system.booted import CONFIG, JOB
+from tests.system.booted_service import BUILD
+from tests.system.foreground import DOOR, STOP, WAIT_S, Foreground, report
 from tests.system.imports import IMPORTS
-from tests.system.machine import INCLUDED, MIRROR
+from tests.system.machine import INCLUDED, MIRROR, SUITE
 
 FORMAT = Path("/usr/lib/binfmt.d/qemu-aarch64.conf")
 REGISTERED = Path("/proc/sys/fs/binfmt_misc")
@@ -32,14 +32,9 @@ CPU = "cortex-a57"
 ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8", "QEMU_CPU": CPU,
                "DEBIAN_FRONTEND": "noninteractive"}  # fmt: skip
 SERVICE = {"HOME": "/var/lib/edged", "NUMBA_CACHE_DIR": "/var/cache/edged/numba",
-           "EDGED_CACHE": "/var/cache/edged/expr", "EDGED_RUN__DOOR": "/run/edged/daemon/door",
+           "EDGED_CACHE": "/var/cache/edged/expr", "EDGED_RUN__DOOR": DOOR,
            "EDGED_RUN__FILES": "/var/lib/edged/files"}  # fmt: skip
 """As in edged.service."""
-COLLECT = ("edged", "central", "collect", "--listen", "127.0.0.1:7500", "--landing",
-           "/var/lib/edged-collector/landing")  # fmt: skip
-PACE_S = 0.5
-"""Between two batches of a producer."""
-WAIT_S = 600
 INSTALL_S = 7200
 
 
@@ -108,7 +103,7 @@ class Root:
         return (BUILD / f"{name}-arm64.log").read_text()
 
 
-class Proof(Installed):
+class Proof(Foreground):
     """The steps, in order."""
 
     def __init__(self, root, package, newer):
@@ -126,23 +121,19 @@ class Proof(Installed):
                 env={**ENVIRONMENT, **SERVICE},
             )  # fmt: skip
 
-    def start_the_daemon(self):
-        self.start("edged", "edged", "/opt/edged/bin/edged", "run", "--config",
-                   "/etc/edged/edged.toml")  # fmt: skip
-
     def install_the_package(self):
         """Nothing is downloaded; kernels are compiled."""
         self.put("etc/edged/edged.toml.d/50-system.toml", CONFIG)
-        self.put("etc/edged/jobs.d/law.json", json.dumps(JOB))
+        self.put("etc/edged/jobs.d/law.toml", json.dumps(JOB))
         self.machine.run("dpkg", "-i", self.carry(self.package), timeout_s=INSTALL_S)
         assert "kernels ready" in self.machine.said
-        assert self.machine.run("uname", "-m").stdout == "aarch64\n"
 
     def import_every_wheel(self):
         """The top-level modules of every distribution, in the system's Python."""
         python = "/opt/edged/bin/python3"
         where = "import sysconfig; print(sysconfig.get_path('purelib'), end='')"
         site = self.machine.run(python, "-c", where).stdout
+        self.architecture = self.machine.run("uname", "-m").stdout.strip()
         self.imported = self.machine.run(python, "-c", IMPORTS, site).stdout.strip()
 
     def look_with_doctor(self):
@@ -151,39 +142,16 @@ class Proof(Installed):
         assert failures == [], failures
 
     def take_rows_over_tcp(self):
-        """Start collector, daemon and producers, which run until the daemon is stopped."""
         for path, user in ("run/edged/daemon", "edged"), ("run/edged", "root"):
             (self.machine.root / path).mkdir(parents=True, exist_ok=True)
             self.machine.run("chown", user, f"/{path}")
-        self.start("edged-collector", "edged-collector", *COLLECT)
-        self.start_the_daemon()
-        journal = BUILD / "acked"
-        journal.unlink(missing_ok=True)
-        self.config = {
-            "address": f"127.0.0.1:{PORT}", "journal": str(journal), "batch": TCP_ROWS,
-            "batches_max": 1 << 20, "began_s": time.time(), "period_s": PACE_S,
-            "unacked_bytes_max": 64 << 20,
-            "producers": [{"id": f"p{n}", "number": n, "stream": "a"} for n in (1, 2)],
-        }  # fmt: skip
-        (BUILD / "producers.json").write_text(json.dumps(self.config))
-        self.until(self.listens, WAIT_S)
-        words = [sys.executable, "-m", "tests.system.producers", BUILD / "producers.json"]
-        self.tcp = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
-        self.until_more_are_acked()
+        super().take_rows_over_tcp()
 
-    def listens(self):
-        assert self.services["edged"].poll() is None, self.machine.journal("edged")[-2000:]
-        return f"127.0.0.1:{PORT}" in self.machine.journal("edged") or _open(PORT)
-
-    def until_more_are_acked(self):
-        before = self.acked() if (BUILD / "acked").exists() else 0
-        self.until(lambda: (BUILD / "acked").exists() and self.acked() > before + 10, WAIT_S)
-
-    def come_back_from_a_kill(self):
+    def kill_the_daemon(self):
         self.services["edged"].send_signal(signal.SIGKILL)
-        self.services["edged"].wait()
-        self.start_the_daemon()
-        self.until_more_are_acked()
+
+    def ask_to_stop(self):
+        self.machine.run(*STOP)
 
     def upgrade_in_place(self):
         """Kernels that did not change are not compiled again; the daemon starts with its state."""
@@ -196,32 +164,13 @@ class Proof(Installed):
         self.services["edged"].terminate()
         assert self.services["edged"].wait(WAIT_S) == 0, self.machine.journal("edged")[-2000:]
 
-    def stop_and_drain(self):
-        """Every row that was acknowledged is at the centre, once."""
-        self.tcp.send_signal(signal.SIGUSR1)
-        said, _ = self.tcp.communicate(timeout=WAIT_S)
-        self.ended = json.loads(said.splitlines()[-1])["ended"]
-        stop = ("/opt/edged/bin/edged", "stop", "--drain", "--within", "300", "--config",
-                "/etc/edged/edged.toml", "--door", SERVICE["EDGED_RUN__DOOR"])  # fmt: skip
-        self.machine.run(*stop)
-        self.services["edged"].wait(WAIT_S)
-        self.rows_are_exact()
-
     def remove_and_purge_it(self):
-        self.services["edged-collector"].terminate()
-        self.services["edged-collector"].wait(WAIT_S)
         self.machine.run("dpkg", "--remove", "edged")
         assert not (self.machine.root / "opt/edged").exists()
         assert (self.machine.root / "var/lib/edged").exists()
         self.machine.run("dpkg", "--purge", "edged")
         for path in ("var/lib/edged", "etc/edged", "var/cache/edged"):
             assert not (self.machine.root / path).exists(), path
-
-    def close(self):
-        """End what still runs."""
-        for process in (*self.services.values(), *filter(None, [self.tcp])):
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
 
 
 STEPS = (
@@ -234,40 +183,25 @@ STEPS = (
     Proof.stop_and_drain,
     Proof.remove_and_purge_it,
 )
-
-
-def _open(port):
-    import socket
-
-    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-        return True
-    return False
+FIGURES = ("architecture", "imported", "rows")
 
 
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("package", type=Path)
     parser.add_argument("newer", type=Path)
-    parser.add_argument("--suite", default="bookworm")
+    parser.add_argument("--suite", default=SUITE)
+    parser.add_argument("--native", action="store_true", help="this machine's architecture")
     parser.add_argument("--json", type=Path, default=Path("build/system-arm64.json"))
     options = parser.parse_args()
     BUILD.mkdir(parents=True, exist_ok=True)
-    register()
-    steps = []
-    with Root(base(BUILD, options.suite), BUILD) as root:
-        proof = Proof(root, options.package, options.newer)
-        try:
-            for work in STEPS:
-                name, began = work.__name__.replace("_", " "), time.monotonic()
-                sys.stderr.write(f"     {name}\n")
-                work(proof)
-                steps.append({"name": name, "seconds": round(time.monotonic() - began, 1)})
-                sys.stderr.write(f"ok  {steps[-1]['seconds']:8.1f} s  {name}\n")
-        finally:
-            proof.close()
-            figures = {name: getattr(proof, name) for name in ("imported", "rows")
-                       if hasattr(proof, name)}  # fmt: skip
-            options.json.write_text(json.dumps({"steps": steps, **figures}, indent=2) + "\n")
+    if options.native:
+        tarball = machine.base(BUILD, options.suite)
+    else:
+        register()
+        tarball = base(BUILD, options.suite)
+    with Root(tarball, BUILD) as root:
+        report(options, Proof(root, options.package, options.newer), STEPS, FIGURES)
 
 
 if __name__ == "__main__":

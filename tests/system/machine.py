@@ -18,6 +18,10 @@ SUITE = "bookworm"
 MIRROR = "http://deb.debian.org/debian"
 INCLUDED = ("systemd", "systemd-sysv", "dbus", "python3", "udev", "adduser")
 BOOT_S = 180
+ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8",
+               "DEBIAN_FRONTEND": "noninteractive"}  # fmt: skip
+ONLINE = ("--mount", "--uts", "--ipc", "--pid", "--cgroup")
+"""Namespaces of a command that has the network of this machine."""
 
 
 def base(directory, suite=SUITE):
@@ -90,12 +94,13 @@ class Machine:
         """Its root with its mounts, such as /run and /proc."""
         return Path(f"/proc/{self.leader}/root")
 
-    def run(self, *words, check=True, timeout_s=180, text=None):
-        """Run a command in it; returns its standard output."""
+    def run(self, *words, check=True, timeout_s=180, text=None, online=False):
+        """Run a command in it, `online` with this machine's network; returns its standard
+        output."""
+        kinds = ONLINE if online else ("--all",)
         done = subprocess.run(
-            ["nsenter", "--all", "--target", str(self.leader), "--wd=/", "--", *map(str, words)],
-            capture_output=True, text=True, timeout=timeout_s, input=text,
-            env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"},
+            ["nsenter", *kinds, "--target", str(self.leader), "--wd=/", "--", *map(str, words)],
+            capture_output=True, text=True, timeout=timeout_s, input=text, env=ENVIRONMENT,
         )  # fmt: skip
         self.said = done.stdout + done.stderr
         if check and done.returncode:
