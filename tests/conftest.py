@@ -9,12 +9,13 @@ session stay in one worker, and the longest files start first.
 
 import os
 import signal
+import subprocess
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from kernels import registry
-from tests import whole
+from tests import forked, whole
 from tests.spark import jvm
 
 LONGEST = (
@@ -66,6 +67,18 @@ def quick_jvms(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("JDK_JAVA_OPTIONS", jvm.options(tmp_path_factory.mktemp("jvm")))
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def quick_starts():
+    """`python -m edged …` is forked from a process that has imported edged; see `tests.forked`."""
+    if os.environ.get(whole.WHOLE):
+        yield
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(subprocess, "Popen", forked.Popen)
+        yield
+    forked.close()
 
 
 @pytest.fixture(scope="session", autouse=True)
