@@ -15,6 +15,7 @@ import array
 import atexit
 import contextlib
 import gc
+import importlib
 import io
 import json
 import os
@@ -32,22 +33,18 @@ LENGTH_BYTES = 8
 STREAMS = 3
 """Standard input, output and error are the first descriptors of a request."""
 FDS_MAX = 64
+PRELOADED = (
+    "api.main", "edged.beat.replay", "edged.central.collector", "edged.cli.central",
+    "edged.cli.jobs", "edged.cli.run", "edged.cli.store", "edged.config.code_directories",
+    "edged.daemon.configuration", "edged.daemon.daemon", "edged.daemon.reload",
+    "edged.daemon.until_end",
+)  # fmt: skip
 
 
 def preload():
-    """Everything that commands import at their start, and the kernels of a daemon."""
-    import edged.beat.replay
-    import edged.central.collector
-    import edged.cli.central
-    import edged.cli.jobs
-    import edged.cli.run
-    import edged.cli.store
-    import edged.config
-    import edged.config.code_directories
-    import edged.daemon.configuration
-    import edged.daemon.daemon
-    import edged.daemon.reload
-    import edged.daemon.until_end  # noqa: F401
+    """Import what commands import at their start, and load the kernels of a daemon."""
+    for name in PRELOADED:
+        importlib.import_module(name)
     from edged.daemon.compilation import compile_kernels
 
     compile_kernels(quiet=True)

@@ -1,9 +1,10 @@
 """Commands of edged that tests start: forked from a process that has imported edged already.
 
-Where `Popen` is in the place of `subprocess.Popen`, `python -m edged …` is forked by a server
-(`tests.fork_server`), of which each process of pytest has one for each set of interpreter options.
-What a fork could not show is started as usual: other programs, other interpreters, commands with
-`preexec_fn`, another user or group, or with variables that Python and numba read at their start.
+Where `Popen` is in the place of `subprocess.Popen`, `python -m edged …` and `python -m api …` are
+forked by a server (`tests.fork_server`), of which each process of pytest has one for each set of
+interpreter options.  What a fork could not show is started as usual: other programs, other
+interpreters, commands with `preexec_fn`, another user or group, or with variables that Python and
+numba read at their start.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from pathlib import Path
 from tests.fork_server import FDS_MAX, LENGTH_BYTES
 
 PR_SET_CHILD_SUBREAPER = 36
-MODULES = ("edged", "edged.expressions.compile", "edged.uplink")
+MODULES = ("api", "edged", "edged.expressions.compile", "edged.uplink")
 """What is forked: modules that are run by name."""
 AT_START = ("PYTHON", "NUMBA", "LC_", "LANG", "LD_", "OPENBLAS", "OMP_", "MALLOC_", "ARROW_")
 """Prefixes of variables that are read before a server forks, or by other libraries' imports."""
