@@ -35,6 +35,9 @@ LONGEST = (
 APART = ("tests/spark/test_restart.py", "tests/system/test_bad_input.py")
 """Files without shared fixtures: each of their tests may run in another worker."""
 
+TOGETHER = {"shuffle": ("tests/shuffle/", "tests/bench/test_bench_shuffle.py")}
+"""Groups of files that compile the same kernels when they first need them."""
+
 
 class NoSkips:
     """Fails a session that passes but has skipped tests, and lists them."""
@@ -71,7 +74,7 @@ def quick_jvms(tmp_path_factory):
 
 @pytest.fixture(scope="session", autouse=True)
 def quick_starts():
-    """`python -m edged …` is forked from a process that has imported edged; see `tests.forked`."""
+    """Commands of edged are forked from a process that has imported it; see `tests.forked`."""
     if os.environ.get(whole.WHOLE):
         yield
         return
@@ -140,6 +143,9 @@ def pytest_collection_finish(session):
 def _group(item):
     if "spark" in item.fixturenames:
         return "spark"
+    for group, places in TOGETHER.items():
+        if item.nodeid.startswith(places):
+            return group
     file = item.nodeid.partition("::")[0]
     return item.name if file in APART else file
 

@@ -129,11 +129,26 @@ def become(request, fds):
     os.environ.update(request["environment"])
     time.tzset()
     sys.path[0] = str(Path.cwd())  # as for -m
+    look_in(request["search"])
     sys.argv = [request["module"], *request["arguments"]]
     for fd, name in enumerate(("stdin", "stdout", "stderr")):
         stream = _stream(fd, getattr(sys, f"__{name}__"))
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
+
+
+def look_in(directories):
+    """Import from these directories too, and find the plug-ins there."""
+    if not directories:
+        return
+    sys.path[1:1] = directories
+    importlib.invalidate_caches()
+    from governors.registry import Registry
+
+    for module in list(sys.modules.values()):
+        for thing in list(vars(module).values()):
+            if isinstance(thing, Registry):
+                thing._loaded = False  # the built-in kinds are there already
 
 
 def _stream(fd, like):

@@ -26,9 +26,11 @@ from tests.fork_server import FDS_MAX, LENGTH_BYTES
 PR_SET_CHILD_SUBREAPER = 36
 MODULES = ("api", "edged", "edged.expressions.compile", "edged.uplink")
 """What is forked: modules that are run by name."""
+PACKAGES = ("edged", "kernels", "governors", "api", "tests")
+"""What a server has imported: another version of it is started as usual."""
 AT_START = ("PYTHON", "NUMBA", "LC_", "LANG", "LD_", "OPENBLAS", "OMP_", "MALLOC_", "ARROW_")
 """Prefixes of variables that are read before a server forks, or by other libraries' imports."""
-IN_FORK = ("PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE")
+IN_FORK = ("PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE", "PYTHONPATH")
 LIMITS = [number for name, number in vars(resource).items() if name.startswith("RLIMIT_")]
 ROOT = Path(__file__).parents[1]
 
@@ -115,6 +117,7 @@ class Popen(STARTED):
             options, module, arguments = _command(args)
             environment = _environment(env)
             request = {
+                "search": _search(environment, Path(cwd or ".").absolute()),
                 "module": module, "arguments": arguments, "environment": environment,
                 "directory": str(Path(cwd or ".").absolute()), "session": bool(start_new_session),
                 "passed": list(pass_fds), "cpus": sorted(os.sched_getaffinity(0)),
@@ -160,6 +163,26 @@ def _environment(env):
         ):  # fmt: skip
             raise Refused
     return wanted
+
+
+def _search(environment, directory):
+    """Directories of PYTHONPATH that the server lacks.  Raises Refused where it has others, and
+    where one of them, or the working directory, has its own version of what is imported."""
+    wanted, had = (
+        [
+            str(Path(entry).absolute())
+            for entry in names.get("PYTHONPATH", "").split(os.pathsep)
+            if entry
+        ]
+        for names in (environment, _AT_START)
+    )
+    if had and wanted[-len(had) :] != had:
+        raise Refused
+    new = wanted[: len(wanted) - len(had)]
+    places = [Path(place) for place in new] + [directory] * (directory != ROOT)
+    if any((place / package).exists() for place in places for package in PACKAGES):
+        raise Refused
+    return new
 
 
 _AT_START = {name: value for name, value in os.environ.items() if name.startswith(AT_START)}

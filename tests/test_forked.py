@@ -91,6 +91,18 @@ def test_it_ends_as_a_started_one_ends(tmp_path, state, text, status):
     assert ended[0][0] == status
 
 
+def test_another_version_of_the_packages_is_started(tmp_path, monkeypatch):
+    """PYTHONPATH may add modules, and plug-ins, but replace nothing that is imported."""
+    monkeypatch.setattr(forked, "server", pytest.fail)
+    (tmp_path / "edged").mkdir()
+    (tmp_path / "edged" / "__init__.py").write_text("")
+    (tmp_path / "edged" / "__main__.py").write_text("print('another')")
+    words = [sys.executable, "-m", "edged"]
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    started = forked.Popen(words, stdout=subprocess.PIPE, cwd=tmp_path, env=environment)
+    assert started.communicate()[0] == b"another\n"
+
+
 @pytest.mark.parametrize(
     "words, more",
     [

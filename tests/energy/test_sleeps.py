@@ -17,8 +17,8 @@ from edged.errors import ConfigError
 from governors.actuators.base import switches
 from governors.detect import detect
 from governors.simulated.kernel import open_root
-from tests.beat.support import SECOND
-from tests.energy.common import edged, energy, feed, running, switch
+from tests.beat.support import SECOND, changed
+from tests.energy.common import JOB, edged, energy, feed, running, switch
 from tests.energy.test_runtime import Bench, StepClock
 from tests.governors.owning import limits
 from tests.governors.trees import plant
@@ -26,6 +26,10 @@ from tests.governors.trees import plant
 EMC = "/sys/kernel/nvpmodel_clk_cap/emc"
 ASKED = ("--policy", "race_to_idle", "--governor", "sleep=true",
          "--governor", "allow=emc,offline:0.5,gpu_pm,uclamp")  # fmt: skip
+
+
+PATIENT = changed(JOB, promises={"latency": "2s"})
+"""Waits of seconds: switched off cores pay also where a busy machine takes 50 ms for a switch."""
 
 
 def online(store):
@@ -42,7 +46,7 @@ def test_cores_and_the_memory_clock_are_slowed_between_and_in_races_and_come_bac
     tmp_path,
 ):
     store = tmp_path / "store"
-    with running(tmp_path, *ASKED) as daemon:
+    with running(tmp_path, *ASKED, document=PATIENT) as daemon:
         feed(daemon, lambda: "0" in online(store))
         feed(daemon, lambda: "emc" in energy(daemon)["costs"])
         assert energy(daemon)["costs"]["emc"]["leave_us"] > 0, "in races only"

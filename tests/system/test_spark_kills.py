@@ -27,7 +27,7 @@ from tests.system.support import (
 )
 from tests.whole import count
 
-KILLS = count(3, 10) * max(1, int(os.environ.get("EDGED_KILLS") or 1))
+KILLS = count(2, 10) * max(1, int(os.environ.get("EDGED_KILLS") or 1))
 IN_WORK = (1, 3)
 """Of five kills, these come in the middle of its work; the others at any moment of its start."""
 BY_KEY = """SELECT key % 500 AS key, count(*) AS n, count(note) AS notes, sum(a_id) AS a_ids,
