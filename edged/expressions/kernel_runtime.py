@@ -145,6 +145,28 @@ def copy_words(to: int, source: int, count: int) -> None:
         mem.store_i64(to + 8 * k, mem.load_i64(source + 8 * k))
 
 
+@_compiled
+def logged(undo: int, words: int, record: int, place: int) -> int:
+    """The place of a word of a record that is written next; what it has now goes to the log.
+
+    `undo` has the number of entries, `words` entries of a place and its value, and room for a copy.
+    Once the entries are used up, the copy becomes the record as the row found it, and the number
+    is `words + 1`."""
+    count = mem.load_i64(undo)
+    if count < words:
+        mem.store_i64(undo + 8 + 16 * count, place)
+        mem.store_i64(undo + 16 + 16 * count, mem.load_i64(record + 8 * place))
+        mem.store_i64(undo, count + 1)
+    elif count == words:
+        copy = undo + 8 + 16 * words
+        copy_words(copy, record, words)
+        for k in range(words - 1, -1, -1):
+            at = 8 * mem.load_i64(undo + 8 + 16 * k)
+            mem.store_i64(copy + at, mem.load_i64(undo + 16 + 16 * k))
+        mem.store_i64(undo, words + 1)
+    return place
+
+
 @instruction
 def pointer(typingctx: Any, address: Any) -> Any:
     """An address as a pointer, for numba's `carray`."""

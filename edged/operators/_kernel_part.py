@@ -15,7 +15,7 @@ from edged.operators._kernel_outputs import OutputMemory
 from edged.operators._kernel_records import RecordLane, key_values
 from edged.operators._window_groups import Groups, Shape
 from edged.operators.user.declarations import Declarations
-from edged.operators.user.rows import INFO, GeneratedKernel
+from edged.operators.user.rows import INFO, LOGGED_WORDS, GeneratedKernel
 from kernels.cpu.columns import COLUMN
 from kernels.cpu.window import STATE
 
@@ -37,7 +37,9 @@ class KernelShare:
             self._literals[q] = address(self._texts[q]), len(literal)
         self._info = apart(INFO.outputs + 3 * len(self.outputs) + 1)
         self._words = declared.words
-        self._undo: Ints = np.zeros(max(1, self._words), np.int64)
+        self._logged = not by_column and self._words > LOGGED_WORDS
+        size = 1 + 3 * self._words if self._logged else max(1, self._words)
+        self._undo: Ints = np.zeros(size, np.int64)
         self.errors: list[tuple[int, str]] = []
 
     def count(self, output: int) -> int:
@@ -101,8 +103,18 @@ class KernelShare:
 
     def _restore(self) -> None:
         """Undo what the row at hand has done to its record."""
-        if (record := int(self._info[INFO.record])) and self._words:
-            ctypes.memmove(record, address(self._undo), 8 * self._words)
+        if not (record := int(self._info[INFO.record])) or not self._words:
+            return
+        undo, words = self._undo, self._words
+        if not self._logged:
+            ctypes.memmove(record, address(undo), 8 * words)
+            return
+        state = np.ctypeslib.as_array((ctypes.c_int64 * words).from_address(record))
+        if (count := int(undo[0])) > words:
+            state[:] = undo[1 + 2 * words :]
+        else:  # of a place that is there twice the first entry is assigned last
+            log = undo[1 : 1 + 2 * count].reshape(count, 2)[::-1]
+            state[log[:, 0]] = log[:, 1]
 
     def _grow(self, output: int) -> None:
         """Double the room of an output, or more where the row needs it."""

@@ -78,6 +78,38 @@ def test_a_row_in_error_changes_nothing_and_is_set_aside_with_its_reason(failing
     assert operator.set_aside == ()
 
 
+LARGE = (
+    OUT
+    + """
+class State:
+    done: int64
+    last: int64[64]
+
+def on_row(row, state, out):
+    for i in range(row.n):
+        state.last[i % 40] = row.n + i
+    if row.n % 2 == 1:
+        raise ValueError("odd")
+    state.done += 1
+    out.out(t=row.t, n=row.n)
+"""
+)
+
+
+def test_what_a_row_in_error_wrote_to_a_large_record_is_undone():
+    operator = plan(LARGE, SCHEMA, keys=["k"]).build(WORKERS)
+    rows = [4, 3, 45, 65, 105, 2, 104, 103]  # places twice; as many writes as words, and more
+    run(operator, [(i, i % 2, n) for i, n in enumerate(rows)], schema=SCHEMA)
+    twin = {key: [0] * 64 for key in (0, 1)}
+    for i, n in enumerate(rows):
+        for at in range(n if n % 2 == 0 else 0):
+            twin[i % 2][at % 40] = n + at
+    _, records = operator.records()
+    assert {key: last for key, _, last in records} == twin
+    assert sum(done for _, done, _ in records) == 3
+    assert operator.counters()["rows_in_error"] == 5
+
+
 def test_stop_asks_for_a_pause_of_the_job(failing):
     operator = plan(FAILING, SCHEMA, keys=["k"], on_error="stop").build(WORKERS)
     run(operator, [(0, 1, 3)], schema=SCHEMA)

@@ -11,6 +11,7 @@ from edged.operators.user.declarations import Declarations, StateField, Value
 from edged.operators.user.rows import (
     HEAD,
     INFO,
+    LOGGED_WORDS,
     STEPS_MAX,
     GeneratedKernel,
     RowBody,
@@ -82,7 +83,7 @@ class _Text:
 
     def arguments(self) -> list[str]:
         """The names that the row function takes, as `main` has them."""
-        body, names = self._body, ["_e_i", "_e_rec", "_e_ticks"]
+        body, names = self._body, ["_e_i", "_e_rec", "_e_undo", "_e_ticks"]
         for k in self._loaded:
             f = body.schema.fields[k]
             names.append(f"_e_c{k}")
@@ -173,7 +174,10 @@ class _Text:
         self.put("            _e_rec += _e_stride * _e_m.load_int32(slots, _e_j)")
         if self._arrays:
             self.put(f"        info[{INFO.record}] = _e_rec")
-            self.put(f"        _e_x.copy_words(_e_undo, _e_rec, {words})")
+            if words > LOGGED_WORDS:
+                self.put("        _e_m.store_int64(_e_undo, 0, 0)")
+            else:
+                self.put(f"        _e_x.copy_words(_e_undo, _e_rec, {words})")
         self.put(f"        info[{INFO.ticks}] = 0")
         for j in range(len(body.outputs)):
             if not body.looped[j] and body.emits[j]:

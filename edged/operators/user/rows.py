@@ -13,8 +13,9 @@
                             address of the input row of each of its rows
 
 A row's state and outputs count only once the row is done: its fields live in variables, its outputs
-beyond the number of rows, and arrays are copied aside before.  So a row in error changes nothing,
-and a row for which an output has no room is done again once there is.
+beyond the number of rows, and arrays are copied aside before; of a record of more than LOGGED_WORDS
+the elements that a row writes are, one by one.  So a row in error changes nothing, and a row for
+which an output has no room is done again once there is.
 
 The kernel returns the first place that is not done: `stop`, or one where `full` says which output
 lacks room.  An error is a Python exception; `at` is its place.
@@ -38,6 +39,8 @@ STEPS_MAX = 1_000_000
 """Passes of all loops in a row."""
 ROW_OUTPUT_MAX = 4096
 """Rows that a row may give to an output in loops."""
+LOGGED_WORDS = 32
+"""A record of more words is not copied before each row: what is written is logged."""
 
 
 class KernelInfo(NamedTuple):
@@ -48,7 +51,7 @@ class KernelInfo(NamedTuple):
     records: ADDRESS = word("first record's state")
     stride: I64 = word("bytes from one record to the next")
     record: ADDRESS = word("state at hand")
-    undo: ADDRESS = word("copy of the state at hand, where it has arrays")
+    undo: ADDRESS = word("copy of the state at hand, or the log of its arrays (`logged`)")
     ticks: I64 = word("passes of loops in functions, in the row at hand")
     outputs: I64 = word("first output's rows")
 
@@ -270,7 +273,9 @@ class RowBody(MainBody):
         elif isinstance(target, ast.Subscript):
             kind, place = self.element(target)
             convert = "_e_x.whole" if kind == "int64" else "_e_x.real"
-            text = self.expression(value)
+            text, words = self.expression(value), self.declared.words
+            if words > LOGGED_WORDS:
+                place = f"_e_x.logged(_e_undo, {words}, _e_rec, {place})"
             self.put(indent, f"_e_m.store_{kind}(_e_rec, {place}, {convert}({text}))")
         elif isinstance(target, ast.Attribute) and ast.unparse(target.value) == self.row:
             raise self.fault(target, "a row cannot be changed", "give the value to an output")
