@@ -66,8 +66,10 @@ class KeptRows:
 
         Late rows are out of order: one that lies before a time says nothing of those before it.
         """
-        times: Ints = self._store.view()[name].values
         at, stop, some = self._store.start, self._store.stop, LOOKED_AT_LEAST
+        if at == stop:
+            return
+        times: Ints = self._store.view()[name].values
         while at < stop:
             young = times[at : min(at + some, stop)] >= time_us
             first = int(np.argmax(young))

@@ -31,6 +31,7 @@ class TimeOrder:
 
     def __init__(self, schema: Schema, time: str) -> None:
         self._schema, self._time = schema, schema.index(time)
+        self._empty = empty_batch(schema)
         self._waiting: list[Batch] = []
         """Batches in the order of arrival, each sorted by time."""
         self._joined, self._out = Scratch(), Scratch()
@@ -74,7 +75,7 @@ class TimeOrder:
     def _in_order(self, parts: list[Batch], joined: Scratch, out: Scratch) -> Batch:
         """The rows of several sorted batches, sorted."""
         if not parts:
-            return empty_batch(self._schema)
+            return self._empty
         if len(parts) == 1:
             return parts[0]
         whole = concatenate(self._schema, parts, joined)

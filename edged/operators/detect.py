@@ -185,6 +185,7 @@ class Detect(Operator):
         steps = len(plan.steps)
         self._slots = KeySlots([KeyColumns(schema, plan.by, self._time)], steps - 1, workers)
         self._order = TimeOrder(schema, self._time)
+        self._empty = empty_batch(plan.output.schema)
         self._selectors: list[tuple[int, bool, Selector]] = [
             (step, unless, condition.build()) for step, unless, condition in plan.conditions()
         ]
@@ -200,7 +201,7 @@ class Detect(Operator):
         batch, found = self._order.pass_on(flow.batch, flow.watermark_us), None
         if batch.rows:
             found = self._matches(beat, batch)
-        rows = empty_batch(self._plan.output.schema)
+        rows = self._empty
         if found is not None and len(found):
             rows = self._output(found, beat.workers)
         slots = self._slots

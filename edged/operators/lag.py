@@ -170,6 +170,7 @@ class Lag(Operator):
         self._slots = KeySlots([KeyColumns(schema, plan.by, plan.input.time)], LAST_WORDS, workers)
         self._last = LastRows(self._slots, plan.kept())
         self._order = TimeOrder(schema, plan.input.time)
+        self._empty = empty_batch(plan.output.schema)
         self._kinds = np.array([_kind(schema.field(name).dtype) for name in plan.changes], np.uint8)
         self._compared = [Schema.of(schema.field(name) for name in plan.changes)] * 2
         self._scratch = Scratch()
@@ -180,7 +181,7 @@ class Lag(Operator):
         batch = flow.batch
         if self._plan.order != BY_ARRIVAL:
             batch = self._order.pass_on(batch, flow.watermark_us)
-        rows = empty_batch(self._plan.output.schema)
+        rows = self._empty
         if batch.rows:
             rows = self._with_before(beat, batch)
         slots = self._slots
