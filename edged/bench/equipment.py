@@ -1,17 +1,20 @@
 """`edged bench equipment`: 1 to 32 jobs at once that watch manufacturing machines (NEPTUNE, IV.C).
 
 A job is query 1 of the DEBS Grand Challenge of 2012 (edges, delays, alarms, trends) and the figures
-by the second of query 2, on generated records of 66 fields.  Each has its own connection and its
-own records on the wire; all run in one daemon with durability `volatile`, which keeps no log, or
-each stage of them in one of four daemons, with links between (`equipment_chain`).
+by the second of query 2, on generated records of 66 fields; with kernels also its raw records
+around a peak.  Each has its own connection and its own records on the wire; all run in one daemon
+with durability `volatile`, which keeps no log, or each stage of them in one of four daemons, with
+links between (`equipment_chain`).  Flink runs the largest number of jobs (`equipment_flink`).
 
 A rate is all records over the time from the first byte to the end of all jobs, files included.  CPU
 seconds are those of the daemons, their memory is the highest of samples.  `equal` is true only if
-every file of every job has the rows of DuckDB's queries over the same records.
+every file of every job has the rows of DuckDB's queries over the same records.  `p_values` compare
+the runs of `builtin` and of Flink at the largest number of jobs, taken in turn.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import statistics
@@ -27,8 +30,9 @@ import pyarrow as pa
 from edged.bench import equipment_check as check
 from edged.bench.equipment_chain import staged
 from edged.bench.equipment_data import faulty_equipment_records
-from edged.bench.equipment_flink import flink_python, measure_flink
-from edged.bench.equipment_jobs import WRITTEN, equipment_job
+from edged.bench.equipment_flink import FLINK, FlinkPlant, flink_plant
+from edged.bench.equipment_jobs import KERNEL, WRITTEN, equipment_job, sinks_of
+from edged.bench.flink_peer import flink_python
 from edged.bench.query4_arms import BOARD, board_joules
 from edged.bench.relay_chain import bench_directory, family
 from edged.bench.relay_report import write
@@ -45,7 +49,6 @@ Say = Callable[[str], None]
 EXAMPLES = Path(__file__).parents[2] / "examples" / "operators"
 PROMISES = {"latency": "250ms", "memory": "64MiB", "durability": VOLATILE}
 PATIENCE_S = 240
-FLINK = "flink"
 
 
 @dataclass(frozen=True)
@@ -53,21 +56,22 @@ class EquipmentScope:
     """What is in a run."""
 
     jobs: tuple[int, ...] = (1, 8, 32)
-    rows: int = 1_600_000
+    rows: int = 320_000
     """Records of all jobs together."""
-    runs: int = 3
+    runs: int = 2
+    runs_compared: int = 10
+    """Those of COMPARED and of Flink at the largest number of jobs, in one daemon."""
     written: tuple[str, ...] = WRITTEN
     chains: tuple[int, ...] = ()
     """Numbers of jobs that run over four daemons."""
-    flink_runs: int = 0
-    flink: tuple[tuple[int, int], ...] = ((1, 20_000), (32, 2_000))
-    """Its numbers of jobs, and the records of each."""
+    flink: bool = True
 
 
+COMPARED = ("builtin", KERNEL)
 SCOPES = {
-    "quick": EquipmentScope((2,), 30_000, 1, ("builtin", "kernel")),
-    "default": EquipmentScope(chains=(32,), flink_runs=2),
-    "full": EquipmentScope(rows=6_400_000, runs=10, chains=(1, 8, 32), flink_runs=10),
+    "quick": EquipmentScope((2,), 30_000, 1, 1, COMPARED, flink=False),
+    "default": EquipmentScope(chains=(32,)),
+    "full": EquipmentScope(rows=1_600_000, runs=10, chains=(1, 8, 32)),
 }
 
 
@@ -118,9 +122,10 @@ class Plant:
         own = [process for stage in self.stages for process in family(self.parts[stage])]
         began, cpu, rss = time.monotonic(), sum(map(cpu_s, own)), 0
         (self.directory / "begin").touch()
+        load = self.parts["load"].events
         while True:
             rss = max(rss, sum(process.memory_info().rss for process in own))
-            if self._ended():
+            if not load.empty() and self._ended():  # to ask costs the daemon time
                 break
             for part in self.parts.values():
                 part.check()
@@ -128,7 +133,7 @@ class Plant:
                 raise EdgedError(f"the jobs have not ended within {PATIENCE_S} s")
             time.sleep(0.05)
         took_s, used_s = time.monotonic() - began, sum(map(cpu_s, own)) - cpu
-        event = self.parts["load"].events.get(timeout=60)
+        event = load.get(timeout=60)
         return {"rows": event["sent"], "took_s": took_s, "cpu_s": used_s, "rss": rss,
                 "load_cpu_s": event["cpu_s"]}  # fmt: skip
 
@@ -151,7 +156,7 @@ def measure_once(
     written: str, jobs: int, records: pa.Table, want: check.Rows, daemons: int = 1
 ) -> dict[str, Any]:
     """A run of so many jobs of one form, checked."""
-    with bench_directory() as directory:
+    with bench_directory(in_memory=True) as directory:
         code = directory / "operators"
         shutil.copytree(EXAMPLES, code)
         os.environ[DIRECTORY_VARIABLE] = str(code)
@@ -175,33 +180,62 @@ def measure_once(
 
 
 def run(scope: EquipmentScope, say: Say) -> dict[str, Any]:
-    """All forms by all numbers of jobs and daemons, in turns; medians.  Flink and `builtin` over
-    the same, fewer records have rows of their own."""
+    """All forms by all numbers of jobs and daemons, in turns; medians."""
     rows, left_out = [], dict(LEFT_OUT)
     for jobs in scope.jobs:
         records, want, truth = _records(scope.rows // jobs)
-        arms = [(written, 1) for written in scope.written]
-        arms += [(written, 4) for written in scope.written] if jobs in scope.chains else []
-        runs: dict[tuple[str, int], list[dict[str, Any]]] = {arm: [] for arm in arms}
-        for turn in range(scope.runs):
-            for written, daemons in arms:
-                say(f"{jobs} jobs in {daemons} daemons, {written}, run {turn + 1}")
-                once = measure_once(written, jobs, records, want, daemons)
-                runs[written, daemons].append(once)
+        arms = _arms(scope, jobs)
+        with contextlib.ExitStack() as stack:
+            plant = None
+            if scope.flink and jobs == max(scope.jobs):
+                try:
+                    plant = stack.enter_context(flink_plant(flink_python(say), jobs, records))
+                    arms[FLINK, 1] = scope.runs_compared
+                except EdgedError as problem:
+                    left_out[FLINK] = str(problem)
+            runs = _in_turns(arms, jobs, records, want, plant, say)
         rows += [_row(*arm, jobs, records.num_rows, own) for arm, own in runs.items()]
-    p_values = {"cpu": None, "memory": None}
-    try:
-        for jobs, each in scope.flink if scope.flink_runs else ():
-            found, p_values = _beside_flink(jobs, each, scope.flink_runs, say)
-            rows += found
-    except EdgedError as problem:
-        left_out[FLINK] = str(problem)
+    builtin, flink = runs.get(("builtin", 1), []), runs.get((FLINK, 1), [])
     return {
-        "machine": machine(), "rows": rows, "p_values": p_values,
+        "machine": machine(), "rows": rows, "p_values": p_values(builtin, flink),
+        "flink_idle": plant.idle if plant else None,
         "sinks": {sink: len(own) for sink, own in want.items()},
         "faults": dict(sorted(_counted(truth).items())),
         "left_out": left_out,
     }  # fmt: skip
+
+
+def _arms(scope: EquipmentScope, jobs: int) -> dict[tuple[str, int], int]:
+    """Forms and numbers of daemons, and how many runs each has."""
+    arms = {(written, 1): scope.runs for written in scope.written}
+    if jobs == max(scope.jobs):
+        arms |= {(w, 1): scope.runs_compared for w in COMPARED if w in scope.written}
+    if jobs in scope.chains:
+        arms |= {(written, 4): scope.runs for written in scope.written}
+    return arms
+
+
+def _in_turns(
+    arms: dict[tuple[str, int], int],
+    jobs: int,
+    records: pa.Table,
+    want: check.Rows,
+    plant: FlinkPlant | None,
+    say: Say,
+) -> dict[tuple[str, int], list[dict[str, Any]]]:
+    """The runs of each arm."""
+    runs: dict[tuple[str, int], list[dict[str, Any]]] = {arm: [] for arm in arms}
+    for turn in range(max(arms.values())):
+        for (written, daemons), most in arms.items():
+            if turn < most:
+                say(f"{jobs} jobs in {daemons} daemons, {written}, run {turn + 1} of {most}")
+                own = {sink: want[sink] for sink in sinks_of(written)}
+                runs[written, daemons].append(
+                    plant.measure(own)
+                    if plant and written == FLINK
+                    else measure_once(written, jobs, records, own, daemons)
+                )
+    return runs
 
 
 def _records(rows: int) -> tuple[pa.Table, check.Rows, pa.Table]:
@@ -211,28 +245,13 @@ def _records(rows: int) -> tuple[pa.Table, check.Rows, pa.Table]:
     return records, check.expected(records), truth
 
 
-def _beside_flink(
-    jobs: int, each: int, runs: int, say: Say
-) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """The rows of Flink and of `builtin`, in turn over the same records, and p values."""
-    python = flink_python(say)
-    records, want, _ = _records(each)
-    flink, builtin = [], []
-    for turn in range(runs):
-        say(f"{jobs} jobs of {each:,} records, {FLINK} and builtin, run {turn + 1}")
-        flink.append(measure_flink(python, jobs, records, want))
-        builtin.append(measure_once("builtin", jobs, records, want))
-    pair = [_row(FLINK, 1, jobs, each, flink), _row("builtin", 1, jobs, each, builtin)]
-    return [{**row, "beside_flink": True} for row in pair], p_values(builtin, flink)
-
-
 def _counted(truth: pa.Table) -> dict[str, int]:
     counts = truth["fault"].value_counts()
     return {pair["values"].as_py(): pair["counts"].as_py() for pair in counts}
 
 
 LEFT_OUT = {
-    "query 2, raw records": "records around a peak are not kept",
+    "query 2, raw records around a peak": "an output of the kernels only",
 }
 
 
@@ -245,7 +264,6 @@ def _row(
     differ = sorted({sink for once in own for sink in once["differ"]})
     return {
         "written": written, "jobs": jobs, "daemons": daemons, "records_of_a_job": records,
-        "beside_flink": False,
         "tuples_per_s": round(middle("tuples_per_s")),
         "cpu_s_per_mtuple": round(middle("cpu_s_per_mtuple"), 4),
         "load_cpu_s_per_mtuple": round(middle("load_cpu_s_per_mtuple"), 4),
@@ -256,7 +274,7 @@ def _row(
 
 
 def p_values(builtin: list[dict[str, Any]], flink: list[dict[str, Any]]) -> dict[str, Any]:
-    """Student's t-test of both over the same records, where there are two runs of each or more."""
+    """Student's t-test of both, where there are two runs of each or more."""
     pair = [builtin, flink]
     found: dict[str, Any] = {"cpu": None, "memory": None}
     if min(map(len, pair)) < 2:
@@ -287,25 +305,36 @@ def show(console: Any, result: dict[str, Any]) -> None:
 
 def draw(result: dict[str, Any], path: Path) -> None:
     """Write the figure as PNG."""
-    figure, axes = new_figure(1, 3, 3.8)
+    figure, axes = new_figure(3, 1, 8.5, sharex=True)
     parts = (("tuples_per_s", 1e6, "M tuples/s"), ("cpu_s_per_mtuple", 1, "CPU-s per M tuples"),
              ("rss_mb", 1, "memory (MB)"))  # fmt: skip
-    lines: dict[str, list[dict[str, Any]]] = {}
-    for r in (r for r in result["rows"] if r["daemons"] == 1):
-        label = r["written"] + " beside it" * (r["beside_flink"] and r["written"] != FLINK)
-        lines.setdefault(label, []).append(r)
-    for i, (label, own) in enumerate(lines.items()):
-        for one, (key, unit, text) in zip(axes, parts, strict=True):
-            one.plot([r["jobs"] for r in own], [r[key] / unit for r in own], marker="o",
-                     color=COLOURS[i % len(COLOURS)], label=label)  # fmt: skip
-            one.set(xlabel="jobs", ylabel=text, xscale="log", ylim=(0, None))
-    axes[0].legend(loc="best")
+    groups = list(dict.fromkeys((r["daemons"], r["jobs"]) for r in result["rows"]))
+    groups.sort()
+    forms = list(dict.fromkeys(r["written"] for r in result["rows"]))
+    width = 0.8 / len(forms)
+    for one, (key, unit, text) in zip(axes, parts, strict=True):
+        for i, form in enumerate(forms):
+            own = [r for r in result["rows"] if r["written"] == form]
+            at = [groups.index((r["daemons"], r["jobs"])) + (i - len(forms) / 2 + 0.5) * width
+                  for r in own]  # fmt: skip
+            values = [r[key] / unit for r in own]
+            bars = one.bar(at, values, width, label=form, color=COLOURS[i % len(COLOURS)])
+            shown = [f"{v:.0f}" if v >= 100 else f"{v:.2g}" for v in values]
+            one.bar_label(bars, shown, fontsize=9, padding=1)
+        one.set_ylabel(text)
+        one.margins(y=0.12)
+    figure.align_ylabels()
+    names = [f"{jobs} job{'s' * (jobs > 1)}" + (f",\n{daemons} daemons" * (daemons > 1))
+             for daemons, jobs in groups]  # fmt: skip
+    axes[-1].set_xticks(range(len(groups)), names)
+    axes[0].legend(loc="upper right", ncols=len(forms))
+    axes[0].set_title("Machines that are watched at once, 66 fields a record")
     save(figure, path)
 
 
 @click.command(name="equipment")
 @click.option("--quick", is_flag=True, help="Two small jobs: whether the benchmark runs at all.")
-@click.option("--full", is_flag=True, help="Ten runs of four times as many records.")
+@click.option("--full", is_flag=True, help="Ten runs of five times as many records.")
 @click.option("--json", "path", type=click.Path(path_type=Path), help="Write the figures here.")
 @click.option("--plot", type=click.Path(path_type=Path), help="Draw the figures here (PNG).")
 def command(quick: bool, full: bool, path: Path | None, plot: Path | None) -> None:

@@ -17,7 +17,7 @@ from edged.job.plan import parse_job
 STAGES = ("source", "edges", "delays", "trends")
 _READS = {"source": STREAM, "edges": STREAM, "delays": "edges", "trends": "delays"}
 _OPERATORS = {
-    "source": {"power", "seconds"},
+    "source": {"power", "seconds", "peaks"},
     "edges": {"switches", "paired", "edges"},
     "trends": {"firsts", "compared", "alarms", "trends"},
 }

@@ -10,7 +10,7 @@ import duckdb
 import pyarrow as pa
 
 from edged.bench.equipment_data import POWER, SENSORS
-from edged.bench.equipment_jobs import GROWTH, SINKS, SPAN_S, SWITCHES
+from edged.bench.equipment_jobs import AROUND_S, GROWTH, PEAK_VARIATION, RAW, SPAN_S, SWITCHES
 
 SLOPE_TOLERANCE = 1e-9
 Rows = dict[str, list[tuple[Any, ...]]]
@@ -44,6 +44,16 @@ _TRENDS = """
         FROM delays
     ) GROUP BY ALL HAVING count(*) > 1
 """
+_SECONDS = "SELECT ts // 1000000000 * 1000000 AS t, {figures} FROM records GROUP BY t"
+_RAW = """
+    WITH known AS (SELECT *, ts // 1000 AS t, ts // 1000000000 * 1000000 AS s FROM records),
+    peaks AS (
+        SELECT s FROM known WHERE s < (SELECT max(s) FROM known) GROUP BY s
+        HAVING greatest({variations}) > {limit}
+    )
+    SELECT DISTINCT t, {power} FROM known
+    JOIN peaks ON t BETWEEN peaks.s - {before} AND peaks.s + {after}
+"""
 
 
 def expected(records: pa.Table) -> Rows:
@@ -57,13 +67,22 @@ def expected(records: pa.Table) -> Rows:
             parts.append(_EDGES.format(pair=pair, name=name, is_valve=is_valve))
     db.execute("CREATE TABLE edges AS " + " UNION ALL ".join(parts))
     db.execute(_DELAYS)
-    seconds = ", ".join(f"avg({p}), (max({p}) - min({p})) / avg({p})" for p in POWER)
+    variations = [f"(max({p}) - min({p})) / avg({p})" for p in POWER]
+    figures = ", ".join(f"avg({p}), {v}" for p, v in zip(POWER, variations, strict=True))
+    before, after = (s * 10**6 for s in AROUND_S)
     queries = {
         "edges": "SELECT pair, valve, up, ts FROM edges",
         "delays": "SELECT pair, up, ts // 1000, delay_ns FROM delays",
         "alarms": _ALARMS.format(growth=GROWTH),
         "trends": _TRENDS.format(span_us=SPAN_S * 10**6),
-        "seconds": f"SELECT ts // 1000000000 * 1000000 AS t, {seconds} FROM records GROUP BY t",
+        "seconds": _SECONDS.format(figures=figures),
+        RAW: _RAW.format(
+            variations=", ".join(variations),
+            limit=PEAK_VARIATION,
+            power=", ".join(POWER),
+            before=before,
+            after=after,
+        ),
     }
     rows = {sink: sorted(db.execute(q).fetchall()) for sink, q in queries.items()}
     for sink, at in _OPEN.items():
@@ -73,9 +92,10 @@ def expected(records: pa.Table) -> Rows:
 
 
 def found(directory: Path, want: Rows) -> Rows:
-    """The rows that a job has written, sorted, up to the last second and span that are wanted."""
+    """The rows of the wanted sinks that a job has written, sorted, up to the last second and span
+    that are wanted."""
     db = duckdb.connect()
-    return up_to({sink: sorted(_read(db, sink, directory / sink)) for sink in SINKS}, want)
+    return up_to({sink: sorted(_read(db, sink, directory / sink)) for sink in want}, want)
 
 
 def up_to(rows: Rows, want: Rows) -> Rows:
@@ -100,6 +120,7 @@ def _read(db: duckdb.DuckDBPyConnection, sink: str, directory: Path) -> list[tup
         "alarms": "pair, t, delay_ns, first_ns",
         "trends": "pair, t, rows, slope",
         "seconds": "t, mean1, variation1, mean2, variation2, mean3, variation3",
+        RAW: f"t, {', '.join(POWER)}",
     }
     some = "WHERE rows > 1" if sink == "trends" else ""  # the slope of one delay is null
     columns = picks[sink].replace("t,", f"epoch_us({time}),", 1)
@@ -119,8 +140,8 @@ def _edges(db: duckdb.DuckDBPyConnection, source: str, names: set[str]) -> list[
 
 
 def differing(got: Rows, want: Rows) -> list[str]:
-    """The sinks that differ: times and counts exactly, floats within SLOPE_TOLERANCE."""
-    return [sink for sink in SINKS if not _same(got[sink], want[sink])]
+    """The wanted sinks that differ: times and counts exactly, floats within SLOPE_TOLERANCE."""
+    return [sink for sink in want if not _same(got[sink], want[sink])]
 
 
 def _same(got: list[tuple[Any, ...]], want: list[tuple[Any, ...]]) -> bool:

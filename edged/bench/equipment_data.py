@@ -32,6 +32,10 @@ LATE = 5
 """A late valve takes so many times its delay."""
 DRIFT = 0.5
 """So much longer than at first are delays at the end, as a part."""
+PEAK = 1.6
+"""A peak multiplies the power of the second phase in one record."""
+PEAK_PERIOD_ROWS, PEAK_ROW = 60_000, 5_000
+"""Records from one peak to the next, and the first."""
 
 
 def equipment_records(rows: int, seed: int = 1) -> pa.RecordBatch:
@@ -57,9 +61,10 @@ def equipment_records(rows: int, seed: int = 1) -> pa.RecordBatch:
 
 
 def faulty_equipment_records(rows: int, seed: int = 1) -> tuple[pa.RecordBatch, pa.Table]:
-    """So many records whose valves have faults and whose delays grow, and the truth apart: what
-    each edge of a sensor met (`pair`, `ts`, `fault`: none, late, missed or double)."""
-    records = equipment_records(rows, seed)
+    """So many records whose valves have faults, whose delays grow and whose power has peaks, and
+    the truth apart: what each edge of a sensor met (`pair`, `ts`, `fault`: none, late, missed or
+    double)."""
+    records = _with_peaks(equipment_records(rows, seed))
     dice = np.random.default_rng([seed, FIELDS, 1])
     truth = []
     for pair, (sensor, valve) in enumerate(SENSORS.items()):
@@ -74,6 +79,15 @@ def faulty_equipment_records(rows: int, seed: int = 1) -> tuple[pa.RecordBatch, 
             "fault": pa.DictionaryArray.from_arrays(fault, list(FAULTS)).cast(pa.string()),
         }))  # fmt: skip
     return records, pa.concat_tables(truth)
+
+
+def _with_peaks(records: pa.RecordBatch) -> pa.RecordBatch:
+    """Records with peaks of the second phase's power."""
+    name = list(POWER)[1]
+    power = records[name].to_numpy().copy()
+    power[PEAK_ROW::PEAK_PERIOD_ROWS] = power[PEAK_ROW::PEAK_PERIOD_ROWS] * PEAK
+    at = records.schema.get_field_index(name)
+    return records.set_column(at, records.schema.field(name), pa.array(power))
 
 
 def _moved(dice: np.random.Generator, states: Any, edges: Any, fault: Any) -> npt.NDArray[np.bool_]:

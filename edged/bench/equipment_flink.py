@@ -1,63 +1,43 @@
-"""Flink as a peer of the equipment job: SQL in one local cluster, in an environment of its own.
+"""Flink as a peer of the equipment job: SQL in one local cluster.
 
-The environment holds PyPI's package at PACKAGE and is made at the first use; it needs Java.  A
-job's records come from a CSV file with all fields: Flink's jars have no source for binary records
-over a socket.  MATCH_RECOGNIZE finds the delays.  No checkpoints are taken, so nothing is durable.
-Time and CPU seconds are counted from the submission on, without start and planning.  Each job has
-parallelism 1; the cluster has all cores.
+A job is a graph of its own with a slot of its own and parallelism 1; the cluster has all cores.
+One job is planned and copied with paths of its own, and a run submits all copies to the same
+cluster.  A job's records come from a CSV file with all fields: Flink's jars have no source for
+binary records over a socket.  MATCH_RECOGNIZE finds the delays.  Objects are used again, buffers
+are sent when full or after 100 ms, and no checkpoints are taken, so nothing is durable.
+
+The first run is not counted, so that the JVM has compiled what it runs.  Time and CPU seconds of a
+run go from the submission to the end of all jobs; those of runs over a few records, which start and
+end the same tasks, are taken off.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
-import os
-import subprocess
-import sys
-import threading
-import time
+import shutil
+import statistics
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import duckdb
-import psutil
 import pyarrow as pa
 import pyarrow.csv
 
 from edged.bench import equipment_check as check
 from edged.bench.equipment_data import POWER, SENSORS
 from edged.bench.equipment_jobs import GROWTH, SINKS, SPAN_S, SWITCHES
+from edged.bench.flink_peer import FlinkSession
 from edged.bench.relay_chain import bench_directory
-from edged.bench.rig import cpu_s
-from edged.errors import EdgedError
 
-PACKAGE = "apache-flink==2.3.0"
-LIMIT_S = 200
-"""For a run, planning included."""
-_RUN = """
-import json, sys
-from pyflink.common import Configuration
-from pyflink.table import EnvironmentSettings, TableEnvironment
-
-given = json.load(open(sys.argv[1]))
-settings = Configuration()
-for key, value in given["settings"].items():
-    settings.set_string(key, value)
-made = EnvironmentSettings.new_instance().in_streaming_mode().with_configuration(settings).build()
-env = TableEnvironment.create(made)
-for statement in given["tables"]:
-    env.execute_sql(statement)
-together = env.create_statement_set()
-for statement in given["inserts"]:
-    together.add_insert_sql(statement)
-running = together.execute()
-print("begun", flush=True)
-running.wait()
-print("ended", flush=True)
-sys.stdin.read()
-"""
+FLINK = "flink"
+HEAP = "1g"
+FEW = 10
 _SETTINGS = {
-    "parallelism.default": "1", "table.local-time-zone": "UTC",
-    "taskmanager.memory.network.min": "512mb", "taskmanager.memory.network.max": "512mb",
+    "parallelism.default": "1", "table.local-time-zone": "UTC", "pipeline.object-reuse": "true",
+    "taskmanager.memory.network.min": "256mb", "taskmanager.memory.network.max": "256mb",
+    "taskmanager.memory.managed.size": "512mb",
 }  # fmt: skip
 _TYPES = {"int32": "INT", "int64": "BIGINT", "bool": "BOOLEAN"}
 _COLUMNS = {
@@ -70,7 +50,7 @@ _COLUMNS = {
 }
 _MATCH = """
     SELECT CAST({pair} AS INT) AS pair, {up} AS up, at_ns / 1000 AS t, at_ns - since AS delay_ns, rt
-    FROM changes{job} MATCH_RECOGNIZE (
+    FROM changes MATCH_RECOGNIZE (
         ORDER BY rt
         MEASURES S.ts AS since, V.ts AS at_ns, MATCH_ROWTIME() AS rt
         ONE ROW PER MATCH AFTER MATCH SKIP PAST LAST ROW
@@ -81,127 +61,104 @@ _MATCH = """
     )
 """
 _TREND = """
-    INSERT INTO trends{job}
+    INSERT INTO trends
     SELECT pair, t / {us} * {us}, n, (n * sxy - sx * sy) / (n * sxx - sx * sx) FROM (
         SELECT pair, window_start, MIN(t) AS t, COUNT(*) AS n, SUM(x) AS sx, SUM(y) AS sy,
             SUM(x * x) AS sxx, SUM(x * y) AS sxy
-        FROM TABLE(TUMBLE(DATA => TABLE points{job}, TIMECOL => DESCRIPTOR(rt),
+        FROM TABLE(TUMBLE(DATA => TABLE points, TIMECOL => DESCRIPTOR(rt),
             SIZE => INTERVAL '{span}' SECONDS))
         GROUP BY pair, window_start, window_end
     ) WHERE n > 1
 """
 
 
-def flink_python(say: Any) -> Path:
-    """The environment's Python.  Raises EdgedError where the package cannot be installed."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "edged" / "flink"
-    python = cache / "bin" / "python"
-    if not (cache / "ready").exists():
-        say(f"installing {PACKAGE} into {cache}")
-        for words in ([sys.executable, "-m", "venv", str(cache)],
-                      [str(python), "-m", "pip", "install", "-q", PACKAGE]):  # fmt: skip
-            done = subprocess.run(words, capture_output=True, text=True)
-            if done.returncode:
-                raise EdgedError(f"flink: {(done.stderr or done.stdout).strip()[-200:]}")
-        (cache / "ready").touch()
-    return python
+@contextlib.contextmanager
+def flink_plant(python: Path, jobs: int, records: pa.Table) -> Iterator[FlinkPlant]:
+    """A warm cluster in a directory of its own.  Raises EdgedError where Flink fails."""
+    with bench_directory(in_memory=True) as directory:
+        plant = FlinkPlant(python, directory, jobs, records)
+        try:
+            plant.warm()
+            yield plant
+        finally:
+            plant.stop()
 
 
-def measure_flink(python: Path, jobs: int, records: pa.Table, want: check.Rows) -> dict[str, Any]:
-    """A run of so many jobs, checked."""
-    with bench_directory() as directory:
-        pa.csv.write_csv(records.drop_columns(["time"]), directory / "records.csv",
-                         pa.csv.WriteOptions(include_header=False))  # fmt: skip
-        given: dict[str, Any] = {"settings": _SETTINGS, "tables": [], "inserts": []}
-        for job in range(jobs):
-            tables, inserts = _statements(job, directory, records.schema)
-            given["tables"] += tables
-            given["inserts"] += inserts
+class FlinkPlant:
+    """A cluster with so many jobs, in a directory."""
+
+    def __init__(self, python: Path, directory: Path, jobs: int, records: pa.Table) -> None:
+        self._directory, self._records = directory, records
+        self.idle = {"took_s": 0.0, "cpu_s": 0.0}
+        """Of a run over a few records."""
+        self._outputs = [str(directory / f"out{job:03}") for job in range(jobs)]
+        tables, inserts = _statements(directory, self._outputs[0], records.schema)
+        given = {"settings": _SETTINGS, "tables": tables, "inserts": inserts,
+                 "outputs": self._outputs}  # fmt: skip
         (directory / "flink.json").write_text(json.dumps(given))
-        got = run_flink(python, directory)
-        differ = [check.differing(_found(directory, job, want), want) for job in range(jobs)]
-    rows = records.num_rows * jobs
-    return {
-        "tuples_per_s": rows / got["took_s"], "cpu_s_per_mtuple": got["cpu_s"] / rows * 1e6,
-        "rss_mb": got["rss"] / 1e6, "load_cpu_s_per_mtuple": 0.0,
-        "differ": sorted({sink for own in differ for sink in own}),
-    }  # fmt: skip
+        self._session = FlinkSession(python, directory, f"-Xmx{HEAP}")
+
+    def warm(self, runs: int = 3) -> None:
+        """A run that is not counted, and what a run over a few records takes."""
+        self._run(self._records)
+        idle = [self._run(self._records[:FEW]) for _ in range(runs)]
+        self.idle = {key: statistics.median(one[key] for one in idle) for key in self.idle}
+
+    def measure(self, want: check.Rows) -> dict[str, Any]:
+        """A run, checked."""
+        got, rows = self._run(self._records), self._records.num_rows * len(self._outputs)
+        differ = [check.differing(_found(Path(own), want), want) for own in self._outputs]
+        return {
+            "tuples_per_s": rows / (got["took_s"] - self.idle["took_s"]),
+            "cpu_s_per_mtuple": (got["cpu_s"] - self.idle["cpu_s"]) / rows * 1e6,
+            "rss_mb": got["rss"] / 1e6, "load_cpu_s_per_mtuple": 0.0,
+            "differ": sorted({sink for own in differ for sink in own}),
+        }  # fmt: skip
+
+    def stop(self) -> None:
+        """End the cluster."""
+        self._session.stop()
+
+    def _run(self, records: pa.Table) -> dict[str, float]:
+        for own in self._outputs:
+            shutil.rmtree(own, ignore_errors=True)
+        pa.csv.write_csv(records.drop_columns(["time"]), self._directory / "records.csv",
+                         pa.csv.WriteOptions(include_header=False))  # fmt: skip
+        return self._session.run()
 
 
-def run_flink(python: Path, directory: Path) -> dict[str, float]:
-    """Run the settings, tables and inserts of `flink.json`, from submission to end: `took_s`,
-    `cpu_s`, and `rss` in bytes.  Raises EdgedError where it fails or takes too long."""
-    with (directory / "flink.log").open("w") as log:
-        process = subprocess.Popen(
-            [str(python), "-c", _RUN, str(directory / "flink.json")],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True,
-        )  # fmt: skip
-        assert process.stdout is not None
-        limit = threading.Timer(LIMIT_S, _end, [process])
-        limit.start()
-        marks, rss = [], 0
-        for line in process.stdout:
-            if line.strip() in ("begun", "ended"):
-                own = psutil.Process(process.pid)
-                family = [own, *own.children(recursive=True)]
-                marks.append((time.monotonic(), sum(map(cpu_s, family))))
-                rss = sum(map(_peak, family))
-                if len(marks) == 2:
-                    break
-        limit.cancel()
-        process.communicate()
-    if len(marks) < 2:
-        tail = (directory / "flink.log").read_text().strip().splitlines()
-        reason = " ".join(tail[-3:])[-500:] or f"not at its end within {LIMIT_S} s"
-        raise EdgedError(f"flink: {reason}")
-    (begun, used), (ended, last) = marks
-    return {"took_s": ended - begun, "cpu_s": last - used, "rss": rss}
-
-
-def _end(process: subprocess.Popen[str]) -> None:
-    own = psutil.Process(process.pid)
-    for one in [*own.children(recursive=True), own]:
-        one.kill()
-
-
-def _peak(process: psutil.Process) -> int:
-    """The most memory that a process has had, in bytes."""
-    text = Path(f"/proc/{process.pid}/status").read_text()
-    return 1024 * int(text.partition("VmHWM:")[2].split()[0])
-
-
-def _statements(job: int, directory: Path, schema: pa.Schema) -> tuple[list[str], list[str]]:
+def _statements(directory: Path, output: str, schema: pa.Schema) -> tuple[list[str], list[str]]:
     """Tables and views of a job, and what is inserted."""
     fields = [f"`{f.name}` {_TYPES[str(f.type)]}" for f in schema if f.name != "time"]
     extra = ["rt AS TO_TIMESTAMP_LTZ(ts / 1000000, 3)", "WATERMARK FOR rt AS rt"]
-    tables = [_table(f"records{job}", [*fields, *extra], directory / "records.csv")]
+    tables = [_table("records", [*fields, *extra], directory / "records.csv")]
     for sink, columns in _COLUMNS.items():
         own = [f"`{name}` {kind}" for name, kind in columns.items()]
-        tables.append(_table(f"{sink}{job}", own, directory / f"out{job}" / sink))
+        tables.append(_table(f"{sink}", own, f"{output}/{sink}"))
     lags = ", ".join(f"{s}, LAG({s}) OVER (ORDER BY rt) AS {s}_was" for s in SWITCHES)
     changed = " OR ".join(f"{s} <> {s}_was" for s in SWITCHES)
-    tables.append(f"CREATE TEMPORARY VIEW changes{job} AS SELECT * FROM (SELECT rt, ts, {lags} "
-                  f"FROM records{job}) WHERE {changed}")  # fmt: skip
+    tables.append(f"CREATE TEMPORARY VIEW changes AS SELECT * FROM (SELECT rt, ts, {lags} "
+                  f"FROM records) WHERE {changed}")  # fmt: skip
     matches = [
-        _MATCH.format(pair=pair, up=str(up).upper(), job=job, sensor=sensor, valve=valve,
+        _MATCH.format(pair=pair, up=str(up).upper(), sensor=sensor, valve=valve,
                       now="" if up else "NOT ", was="NOT " if up else "")
         for pair, (sensor, valve) in enumerate(SENSORS.items())
         for up in (True, False)
     ]  # fmt: skip
-    tables.append(f"CREATE TEMPORARY VIEW found{job} AS " + " UNION ALL ".join(matches))
+    tables.append("CREATE TEMPORARY VIEW found AS " + " UNION ALL ".join(matches))
     us = SPAN_S * 10**6
     tables.append(
-        f"CREATE TEMPORARY VIEW points{job} AS SELECT pair, t, rt, "
+        f"CREATE TEMPORARY VIEW points AS SELECT pair, t, rt, "
         f"CAST(MOD(t, {us}) AS DOUBLE) / 1e6 AS x, CAST(delay_ns AS DOUBLE) / 1e9 AS y "
-        f"FROM found{job}"
+        f"FROM found"
     )
-    return tables, _inserts(job, us)
+    return tables, _inserts(us)
 
 
-def _inserts(job: int, us: int) -> list[str]:
+def _inserts(us: int) -> list[str]:
     edges = [
         f"SELECT CAST({i % len(SENSORS)} AS INT), {str(i >= len(SENSORS)).upper()}, {s}, ts "
-        f"FROM changes{job} WHERE {s} <> {s}_was"
+        f"FROM changes WHERE {s} <> {s}_was"
         for i, s in enumerate(SWITCHES)
     ]
     means = ", ".join(
@@ -209,29 +166,29 @@ def _inserts(job: int, us: int) -> list[str]:
         for p in POWER
     )
     return [
-        f"INSERT INTO edges{job} " + " UNION ALL ".join(edges),
-        f"INSERT INTO delays{job} SELECT pair, up, t, delay_ns FROM found{job}",
-        f"INSERT INTO alarms{job} SELECT pair, t, delay_ns, first_ns FROM (SELECT *, "
+        "INSERT INTO edges " + " UNION ALL ".join(edges),
+        "INSERT INTO delays SELECT pair, up, t, delay_ns FROM found",
+        f"INSERT INTO alarms SELECT pair, t, delay_ns, first_ns FROM (SELECT *, "
         "FIRST_VALUE(delay_ns) OVER (PARTITION BY pair ORDER BY rt) AS first_ns "
-        f"FROM found{job}) WHERE delay_ns > first_ns * CAST({GROWTH} AS DOUBLE)",
-        _TREND.format(job=job, us=us, span=SPAN_S),
-        f"INSERT INTO seconds{job} SELECT MIN(ts) / 1000000000 * 1000000, {means} "
-        f"FROM TABLE(TUMBLE(DATA => TABLE records{job}, TIMECOL => DESCRIPTOR(rt), "
+        f"FROM found) WHERE delay_ns > first_ns * CAST({GROWTH} AS DOUBLE)",
+        _TREND.format(us=us, span=SPAN_S),
+        f"INSERT INTO seconds SELECT MIN(ts) / 1000000000 * 1000000, {means} "
+        f"FROM TABLE(TUMBLE(DATA => TABLE records, TIMECOL => DESCRIPTOR(rt), "
         "SIZE => INTERVAL '1' SECONDS)) GROUP BY window_start, window_end",
     ]
 
 
-def _table(name: str, columns: list[str], path: Path) -> str:
+def _table(name: str, columns: list[str], path: object) -> str:
     return (f"CREATE TABLE {name} ({', '.join(columns)}) WITH ('connector' = 'filesystem', "
             f"'path' = 'file://{path}', 'format' = 'csv')")  # fmt: skip
 
 
-def _found(directory: Path, job: int, want: check.Rows) -> check.Rows:
+def _found(directory: Path, want: check.Rows) -> check.Rows:
     """The rows that a job has written, as `equipment_check.found` has them."""
     db = duckdb.connect()
     rows: check.Rows = {}
     for sink in SINKS:
-        files = [str(p) for p in (directory / f"out{job}" / sink).glob("part-*")]
+        files = [str(p) for p in (directory / sink).glob("part-*")]
         full = [f for f in files if Path(f).stat().st_size]
         rows[sink] = []
         if full:

@@ -9,6 +9,9 @@ All have the same results, named as the sinks are:
     alarms   delays more than 1 % above the first of their pair within a day
     trends   slope of the delays by least squares, by pair and span of SPAN
     seconds  mean and (max - min) / mean of the power of each phase, by the second
+
+With kernels there is also `raw`: the power of all records around a second whose relative variation
+is above a limit.
 """
 
 from __future__ import annotations
@@ -19,14 +22,23 @@ import pyarrow as pa
 
 from edged.bench.equipment_data import POWER, SENSORS
 
-WRITTEN = ("builtin", "kernel", "sql")
+KERNEL = "kernel"
+WRITTEN = ("builtin", KERNEL, "sql")
 SINKS = ("edges", "delays", "alarms", "trends", "seconds")
+RAW = "raw"
 STREAM = "records"
 SPAN_S = 60
 """Of a trend.  The challenge has a day, which is longer than the data."""
 GROWTH = 1.01
+PEAK_VARIATION, AROUND_S = 0.3, (20, 70)
+"""Of a second, and what is kept before it and after its begin."""
 SWITCHES = (*SENSORS, *SENSORS.values())
 _Operators = dict[str, dict[str, Any]]
+
+
+def sinks_of(written: str) -> tuple[str, ...]:
+    """The sinks of a form."""
+    return (*SINKS, RAW) if written == KERNEL else SINKS
 
 
 def equipment_job(
@@ -41,7 +53,7 @@ def equipment_job(
             "path": f"{directory}/{sink}",
             "every": "1h",
         }
-        for sink in SINKS
+        for sink in sinks_of(written)
     }
     stream = {
         "source": {"type": "tcp", "listen": address}, "columns": _columns(schema), "time": "time",
@@ -88,8 +100,14 @@ def _kernel() -> tuple[_Operators, dict[str, str]]:
             "parameters": {"span_us": SPAN_S * 10**6}, "behind": f"{2 * SPAN_S}s",
         },
         "seconds": {"type": "kernel", "input": STREAM, "file": "seconds.py", "behind": "2s"},
+        "peaks": {
+            "type": "kernel", "input": STREAM, "file": "peaks.py", "behind": f"{AROUND_S[0] + 1}s",
+            "parameters": {"limit": PEAK_VARIATION, "before_us": AROUND_S[0] * 10**6,
+                           "after_us": AROUND_S[1] * 10**6},
+        },
     }  # fmt: skip
-    return operators, {**{s: s for s in SINKS}, "delays": "pairs.delays", "alarms": "pairs.alarms"}
+    inputs = {"delays": "pairs.delays", "alarms": "pairs.alarms", RAW: f"peaks.{RAW}"}
+    return operators, {**{s: s for s in SINKS}, **inputs}
 
 
 _FORMS = {"builtin": _builtin, "kernel": _kernel, "sql": _sql}

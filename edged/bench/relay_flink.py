@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from edged.bench.equipment_flink import flink_python, run_flink
+from edged.bench.flink_peer import flink_python, run_flink
 from edged.bench.relay_chain import bench_directory
 
 PACKETS = 20_000_000

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
+import pytest
 
-from edged.bench import equipment
+from edged.bench import equipment, flink_session
 from edged.bench.equipment_chain import STAGES, staged
 from edged.bench.equipment_check import differing, expected
 from edged.bench.equipment_data import FIELDS, SENSORS, faulty_equipment_records
@@ -20,7 +22,7 @@ from tests import whole
 ROW = {"written", "jobs", "daemons", "tuples_per_s", "cpu_s_per_mtuple", "rss_mb", "equal"}
 
 
-def test_both_forms_of_the_job_equal_duckdb():
+def test_both_forms_of_the_job_equal_duckdb(tmp_path):
     scope = equipment.SCOPES["quick"]
     scope = dataclasses.replace(scope, written=whole.count(("kernel",), scope.written))
     result = equipment.run(scope, lambda _: None)
@@ -30,6 +32,32 @@ def test_both_forms_of_the_job_equal_duckdb():
         assert row["tuples_per_s"] > 0 and row["cpu_s_per_mtuple"] > 0
     assert all(result["sinks"].values())
     assert set(result["p_values"]) == {"cpu", "memory"}
+    flink = {**result["rows"][0], "written": "flink", "jobs": 32}
+    equipment.draw({"rows": [*result["rows"], flink]}, tmp_path / "figure.png")
+    assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_compared_forms_alone_have_all_runs():
+    scope = equipment.SCOPES["default"]
+    assert set(equipment._arms(scope, 8).values()) == {scope.runs}
+    most = equipment._arms(scope, 32)
+    assert most["builtin", 1] == most["kernel", 1] == scope.runs_compared >= 10
+    assert most["sql", 1] == most["builtin", 4] == scope.runs
+
+
+def test_copies_of_a_graph_write_to_paths_of_their_own():
+    tool = SimpleNamespace(serializeObject=bytes, deserializeObject=lambda data, _: data)
+    jvm = SimpleNamespace(
+        org=SimpleNamespace(apache=SimpleNamespace(flink=SimpleNamespace(
+            util=SimpleNamespace(InstantiationUtil=tool)))),
+        java=SimpleNamespace(lang=SimpleNamespace(ClassLoader=SimpleNamespace(
+            getSystemClassLoader=lambda: None))),
+    )  # fmt: skip
+    graph = b"..from/records.csv..to/out000/edges..to/out000/delays"
+    found = flink_session._copies(jvm, graph, ["to/out000", "to/out001"])
+    assert found == [graph, b"..from/records.csv..to/out001/edges..to/out001/delays"]
+    with pytest.raises(ValueError, match="does not name"):
+        flink_session._copies(jvm, graph, ["to/out007"])
 
 
 def test_stages_on_four_daemons_are_the_same_job(monkeypatch):
