@@ -9,17 +9,17 @@ links between (`equipment_chain`).  Flink runs the largest number of jobs (`equi
 A rate is all records over the time from the first byte to the end of all jobs, files included.  CPU
 seconds are those of the daemons, their memory is the highest of samples.  `equal` is true only if
 every file of every job has the rows of DuckDB's queries over the same records.  `p_values` compare
-the runs of `builtin` and of Flink at the largest number of jobs, taken in turn.
+the runs of `builtin` at the largest number of jobs with Flink's, which are slices of one run of a
+warm cluster (`equipment_slices`).
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,8 +30,9 @@ import pyarrow as pa
 from edged.bench import equipment_check as check
 from edged.bench.equipment_chain import staged
 from edged.bench.equipment_data import faulty_equipment_records
-from edged.bench.equipment_flink import FLINK, FlinkPlant, flink_plant
+from edged.bench.equipment_flink import FLINK, measure_flink
 from edged.bench.equipment_jobs import KERNEL, WRITTEN, equipment_job, sinks_of
+from edged.bench.equipment_slices import RunSample, as_whole, in_slices
 from edged.bench.flink_peer import flink_python
 from edged.bench.query4_arms import BOARD, board_joules
 from edged.bench.relay_chain import bench_directory, family
@@ -46,9 +47,13 @@ from edged.job.durability import VOLATILE
 from edged.platform.processes import ChildProcess, free_port
 
 Say = Callable[[str], None]
+Figures = dict[str, float]
+Arm = tuple[str, int]
+"""How the job is written, and the number of daemons."""
 EXAMPLES = Path(__file__).parents[2] / "examples" / "operators"
 PROMISES = {"latency": "250ms", "memory": "64MiB", "durability": VOLATILE}
-PATIENCE_S = 240
+PATIENCE_S, EVERY_S = 240, 0.1
+"""For a run, and between two samples of it."""
 
 
 @dataclass(frozen=True)
@@ -56,22 +61,22 @@ class EquipmentScope:
     """What is in a run."""
 
     jobs: tuple[int, ...] = (1, 8, 32)
-    rows: int = 320_000
-    """Records of all jobs together."""
-    runs: int = 2
-    runs_compared: int = 10
-    """Those of COMPARED and of Flink at the largest number of jobs, in one daemon."""
+    rows: int = 1_760_000
+    """Records of all jobs together, those of the first slice included."""
+    runs: int = 1
+    runs_most: Mapping[str, int] = field(default_factory=lambda: {"builtin": 10, KERNEL: 4})
+    """At the largest number of jobs in one daemon; of Flink the slices of its run."""
+    slices: int = 10
     written: tuple[str, ...] = WRITTEN
     chains: tuple[int, ...] = ()
     """Numbers of jobs that run over four daemons."""
     flink: bool = True
 
 
-COMPARED = ("builtin", KERNEL)
 SCOPES = {
-    "quick": EquipmentScope((2,), 30_000, 1, 1, COMPARED, flink=False),
+    "quick": EquipmentScope((2,), 30_000, 1, {}, written=("builtin", KERNEL), flink=False),
     "default": EquipmentScope(chains=(32,)),
-    "full": EquipmentScope(rows=1_600_000, runs=10, chains=(1, 8, 32)),
+    "full": EquipmentScope(runs=10, runs_most={}, chains=(1, 8, 32)),
 }
 
 
@@ -86,15 +91,16 @@ class Plant:
     parts: dict[str, ChildProcess] = field(default_factory=dict)
     stages: list[str] = field(default_factory=list)
     """The daemons."""
+    _ports: set[int] = field(default_factory=set)
 
     def start(self, schema: pa.Schema) -> None:
         """Start daemons and load, connected."""
-        targets = [f"127.0.0.1:{free_port()}" for _ in range(self.count)]
+        targets = [self._address() for _ in range(self.count)]
         jobs: dict[str, list[str]] = {}
         for i, target in enumerate(targets):
             out = str(self.directory / f"out{i}")
             document = equipment_job(self.written, f"machine{i}", target, out, schema, PROMISES)
-            stages = {"daemon": document} if self.daemons == 1 else staged(document, _address)
+            stages = {"daemon": document} if self.daemons == 1 else staged(document, self._address)
             for stage, own in stages.items():
                 path = self.directory / f"{stage}{i}.json"
                 write(path, own)
@@ -117,29 +123,43 @@ class Plant:
         self.parts["load"] = ChildProcess("load", load_words, logs)
         self.parts["load"].ready()
 
-    def measure(self) -> dict[str, float]:
-        """Let the load begin; the time, CPU time and memory until all jobs have ended."""
+    def measure(self) -> list[RunSample]:
+        """Let the load begin; samples until all jobs have ended."""
         own = [process for stage in self.stages for process in family(self.parts[stage])]
-        began, cpu, rss = time.monotonic(), sum(map(cpu_s, own)), 0
+        began, load = time.monotonic(), self.parts["load"].events
+
+        def sample() -> RunSample:
+            rss = sum(process.memory_info().rss for process in own)
+            rows = self._status(self.stages[0])["rows"]
+            return RunSample(time.monotonic(), rows, sum(map(cpu_s, own)), rss)
+
+        samples = [sample()]
         (self.directory / "begin").touch()
-        load = self.parts["load"].events
         while True:
-            rss = max(rss, sum(process.memory_info().rss for process in own))
-            if not load.empty() and self._ended():  # to ask costs the daemon time
-                break
+            ended = not load.empty() and self._ended()
+            samples.append(sample())
+            if ended:
+                return samples
             for part in self.parts.values():
                 part.check()
             if time.monotonic() > began + PATIENCE_S:
                 raise EdgedError(f"the jobs have not ended within {PATIENCE_S} s")
-            time.sleep(0.05)
-        took_s, used_s = time.monotonic() - began, sum(map(cpu_s, own)) - cpu
-        event = load.get(timeout=60)
-        return {"rows": event["sent"], "took_s": took_s, "cpu_s": used_s, "rss": rss,
-                "load_cpu_s": event["cpu_s"]}  # fmt: skip
+            time.sleep(EVERY_S)
+
+    def _status(self, stage: str) -> dict[str, Any]:
+        status: dict[str, Any] = ask(self.directory / stage / "door", "status")
+        return status
+
+    def _address(self) -> str:
+        """An address that no other stream of this run has."""
+        while (port := free_port()) in self._ports:
+            pass
+        self._ports.add(port)
+        return f"127.0.0.1:{port}"
 
     def _ended(self) -> bool:
         """Whether all jobs have."""
-        states = [ask(self.directory / stage / "door", "status")["jobs"] for stage in self.stages]
+        states = [self._status(stage)["jobs"] for stage in self.stages]
         return all(job["ended"] for jobs in states for job in jobs.values())
 
     def stop(self) -> None:
@@ -148,14 +168,10 @@ class Plant:
             part.stop()
 
 
-def _address() -> str:
-    return f"127.0.0.1:{free_port()}"
-
-
 def measure_once(
     written: str, jobs: int, records: pa.Table, want: check.Rows, daemons: int = 1
-) -> dict[str, Any]:
-    """A run of so many jobs of one form, checked."""
+) -> tuple[list[RunSample], list[str]]:
+    """A run of so many jobs of one form, and the sinks that differ."""
     with bench_directory(in_memory=True) as directory:
         code = directory / "operators"
         shutil.copytree(EXAMPLES, code)
@@ -165,77 +181,69 @@ def measure_once(
         plant = Plant(directory, written, jobs, daemons)
         try:
             plant.start(records.schema)
-            got = plant.measure()
+            samples = plant.measure()
         finally:
             plant.stop()
         differ = [
             check.differing(check.found(directory / f"out{i}", want), want) for i in range(jobs)
         ]
-    return {
-        "tuples_per_s": got["rows"] / got["took_s"], "rss_mb": got["rss"] / 1e6,
-        "cpu_s_per_mtuple": got["cpu_s"] / got["rows"] * 1e6,
-        "load_cpu_s_per_mtuple": got["load_cpu_s"] / got["rows"] * 1e6,
-        "differ": sorted({sink for own in differ for sink in own}),
-    }  # fmt: skip
+    return samples, sorted({sink for own in differ for sink in own})
 
 
 def run(scope: EquipmentScope, say: Say) -> dict[str, Any]:
     """All forms by all numbers of jobs and daemons, in turns; medians."""
-    rows, left_out = [], dict(LEFT_OUT)
+    rows, left_out, found = [], dict(LEFT_OUT), dict[Arm, list[Figures]]()
     for jobs in scope.jobs:
         records, want, truth = _records(scope.rows // jobs)
         arms = _arms(scope, jobs)
-        with contextlib.ExitStack() as stack:
-            plant = None
-            if scope.flink and jobs == max(scope.jobs):
+        found, differ = {arm: [] for arm in arms}, {arm: set[str]() for arm in arms}
+        for turn in range(max(arms.values())):
+            for arm in (arm for arm, runs in arms.items() if turn < runs):
+                say(f"{jobs} jobs in {arm[1]} daemons, {arm[0]}, run {turn + 1} of {arms[arm]}")
                 try:
-                    plant = stack.enter_context(flink_plant(flink_python(say), jobs, records))
-                    arms[FLINK, 1] = scope.runs_compared
+                    samples, wrong = _measured(arm, jobs, records, want, say)
                 except EdgedError as problem:
+                    if arm[0] != FLINK:
+                        raise
                     left_out[FLINK] = str(problem)
-            runs = _in_turns(arms, jobs, records, want, plant, say)
-        rows += [_row(*arm, jobs, records.num_rows, own) for arm, own in runs.items()]
-    builtin, flink = runs.get(("builtin", 1), []), runs.get((FLINK, 1), [])
+                    continue
+                slices = arm[0] == FLINK
+                found[arm] += in_slices(samples, scope.slices) if slices else [as_whole(samples)]
+                differ[arm] |= set(wrong)
+        rows += [
+            _row(*arm, jobs, records.num_rows, own, sorted(differ[arm]))
+            for arm, own in found.items()
+            if own
+        ]
     return {
-        "machine": machine(), "rows": rows, "p_values": p_values(builtin, flink),
-        "flink_idle": plant.idle if plant else None,
+        "machine": machine(), "rows": rows,
+        "p_values": p_values(found.get(("builtin", 1), []), found.get((FLINK, 1), [])),
         "sinks": {sink: len(own) for sink, own in want.items()},
         "faults": dict(sorted(_counted(truth).items())),
         "left_out": left_out,
     }  # fmt: skip
 
 
-def _arms(scope: EquipmentScope, jobs: int) -> dict[tuple[str, int], int]:
+def _arms(scope: EquipmentScope, jobs: int) -> dict[Arm, int]:
     """Forms and numbers of daemons, and how many runs each has."""
-    arms = {(written, 1): scope.runs for written in scope.written}
-    if jobs == max(scope.jobs):
-        arms |= {(w, 1): scope.runs_compared for w in COMPARED if w in scope.written}
+    most = scope.runs_most if jobs == max(scope.jobs) else {}
+    arms: dict[Arm, int] = {(form, 1): most.get(form, scope.runs) for form in scope.written}
     if jobs in scope.chains:
-        arms |= {(written, 4): scope.runs for written in scope.written}
+        arms |= {(form, 4): scope.runs for form in scope.written}
+    if scope.flink and jobs == max(scope.jobs):
+        arms[FLINK, 1] = 1
     return arms
 
 
-def _in_turns(
-    arms: dict[tuple[str, int], int],
-    jobs: int,
-    records: pa.Table,
-    want: check.Rows,
-    plant: FlinkPlant | None,
-    say: Say,
-) -> dict[tuple[str, int], list[dict[str, Any]]]:
-    """The runs of each arm."""
-    runs: dict[tuple[str, int], list[dict[str, Any]]] = {arm: [] for arm in arms}
-    for turn in range(max(arms.values())):
-        for (written, daemons), most in arms.items():
-            if turn < most:
-                say(f"{jobs} jobs in {daemons} daemons, {written}, run {turn + 1} of {most}")
-                own = {sink: want[sink] for sink in sinks_of(written)}
-                runs[written, daemons].append(
-                    plant.measure(own)
-                    if plant and written == FLINK
-                    else measure_once(written, jobs, records, own, daemons)
-                )
-    return runs
+def _measured(
+    arm: Arm, jobs: int, records: pa.Table, want: check.Rows, say: Say
+) -> tuple[list[RunSample], list[str]]:
+    """A run of an arm, and the sinks that differ."""
+    written, daemons = arm
+    own = {sink: want[sink] for sink in sinks_of(written)}
+    if written == FLINK:
+        return measure_flink(flink_python(say), jobs, records, own)
+    return measure_once(written, jobs, records, own, daemons)
 
 
 def _records(rows: int) -> tuple[pa.Table, check.Rows, pa.Table]:
@@ -256,19 +264,20 @@ LEFT_OUT = {
 
 
 def _row(
-    written: str, daemons: int, jobs: int, records: int, own: list[dict[str, Any]]
+    written: str,
+    daemons: int,
+    jobs: int,
+    records: int,
+    own: list[Figures],
+    differ: list[str],
 ) -> dict[str, Any]:
-    def middle(key: str) -> float:
-        return float(statistics.median(once[key] for once in own))
-
-    differ = sorted({sink for once in own for sink in once["differ"]})
+    middle = {key: float(statistics.median(one[key] for one in own)) for key in own[0]}
     return {
         "written": written, "jobs": jobs, "daemons": daemons, "records_of_a_job": records,
-        "tuples_per_s": round(middle("tuples_per_s")),
-        "cpu_s_per_mtuple": round(middle("cpu_s_per_mtuple"), 4),
-        "load_cpu_s_per_mtuple": round(middle("load_cpu_s_per_mtuple"), 4),
-        "joules_per_mtuple": round(board_joules(middle("cpu_s_per_mtuple")), 3),
-        "rss_mb": round(middle("rss_mb"), 1), "runs": len(own),
+        "tuples_per_s": round(middle["tuples_per_s"]),
+        "cpu_s_per_mtuple": round(middle["cpu_s_per_mtuple"], 4),
+        "joules_per_mtuple": round(board_joules(middle["cpu_s_per_mtuple"]), 3),
+        "rss_mb": round(middle["rss_mb"], 1), "runs": len(own),
         "equal": not differ, "differ": differ,
     }  # fmt: skip
 
@@ -334,7 +343,9 @@ def draw(result: dict[str, Any], path: Path) -> None:
 
 @click.command(name="equipment")
 @click.option("--quick", is_flag=True, help="Two small jobs: whether the benchmark runs at all.")
-@click.option("--full", is_flag=True, help="Ten runs of five times as many records.")
+@click.option(
+    "--full", is_flag=True, help="Three runs of each, and all numbers of jobs over four daemons."
+)
 @click.option("--json", "path", type=click.Path(path_type=Path), help="Write the figures here.")
 @click.option("--plot", type=click.Path(path_type=Path), help="Draw the figures here (PNG).")
 def command(quick: bool, full: bool, path: Path | None, plot: Path | None) -> None:

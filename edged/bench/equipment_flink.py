@@ -1,25 +1,20 @@
 """Flink as a peer of the equipment job: SQL in one local cluster.
 
 A job is a graph of its own with a slot of its own and parallelism 1; the cluster has all cores.
-One job is planned and copied with paths of its own, and a run submits all copies to the same
-cluster.  A job's records come from a CSV file with all fields: Flink's jars have no source for
-binary records over a socket.  MATCH_RECOGNIZE finds the delays.  Objects are used again, buffers
-are sent when full or after 100 ms, and no checkpoints are taken, so nothing is durable.
+One job is planned, and copied with paths of its own; all are submitted at once.  A job's records
+come from a CSV file with all fields: Flink's jars have no source for binary records over a socket.
+MATCH_RECOGNIZE finds the delays.  Objects are used again, buffers are sent when full or after
+100 ms, and no checkpoints are taken, so nothing is durable.
 
-The first run is not counted, so that the JVM has compiled what it runs.  Time and CPU seconds of a
-run go from the submission to the end of all jobs; those of runs over a few records, which start and
-end the same tasks, are taken off.
+Samples are taken from the submission to the end of all jobs.  The records read so far follow from
+the bytes that the JVM has yet to read: once it has started it reads nothing but records.
 """
 
 from __future__ import annotations
 
-import contextlib
+import dataclasses
 import json
-import shutil
-import statistics
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -28,12 +23,12 @@ import pyarrow.csv
 from edged.bench import equipment_check as check
 from edged.bench.equipment_data import POWER, SENSORS
 from edged.bench.equipment_jobs import GROWTH, SINKS, SPAN_S, SWITCHES
+from edged.bench.equipment_slices import RunSample
 from edged.bench.flink_peer import FlinkSession
 from edged.bench.relay_chain import bench_directory
 
 FLINK = "flink"
 HEAP = "1g"
-FEW = 10
 _SETTINGS = {
     "parallelism.default": "1", "table.local-time-zone": "UTC", "pipeline.object-reuse": "true",
     "taskmanager.memory.network.min": "256mb", "taskmanager.memory.network.max": "256mb",
@@ -72,59 +67,29 @@ _TREND = """
 """
 
 
-@contextlib.contextmanager
-def flink_plant(python: Path, jobs: int, records: pa.Table) -> Iterator[FlinkPlant]:
-    """A warm cluster in a directory of its own.  Raises EdgedError where Flink fails."""
+def measure_flink(
+    python: Path, jobs: int, records: pa.Table, want: check.Rows
+) -> tuple[list[RunSample], list[str]]:
+    """A run of so many jobs, and the sinks that differ.  Raises EdgedError where Flink fails."""
     with bench_directory(in_memory=True) as directory:
-        plant = FlinkPlant(python, directory, jobs, records)
-        try:
-            plant.warm()
-            yield plant
-        finally:
-            plant.stop()
-
-
-class FlinkPlant:
-    """A cluster with so many jobs, in a directory."""
-
-    def __init__(self, python: Path, directory: Path, jobs: int, records: pa.Table) -> None:
-        self._directory, self._records = directory, records
-        self.idle = {"took_s": 0.0, "cpu_s": 0.0}
-        """Of a run over a few records."""
-        self._outputs = [str(directory / f"out{job:03}") for job in range(jobs)]
-        tables, inserts = _statements(directory, self._outputs[0], records.schema)
-        given = {"settings": _SETTINGS, "tables": tables, "inserts": inserts,
-                 "outputs": self._outputs}  # fmt: skip
+        outputs = [str(directory / f"out{job:03}") for job in range(jobs)]
+        tables, inserts = _statements(directory, outputs[0], records.schema)
+        given = {"settings": _SETTINGS, "tables": tables, "inserts": inserts, "outputs": outputs}
         (directory / "flink.json").write_text(json.dumps(given))
-        self._session = FlinkSession(python, directory, f"-Xmx{HEAP}")
-
-    def warm(self, runs: int = 3) -> None:
-        """A run that is not counted, and what a run over a few records takes."""
-        self._run(self._records)
-        idle = [self._run(self._records[:FEW]) for _ in range(runs)]
-        self.idle = {key: statistics.median(one[key] for one in idle) for key in self.idle}
-
-    def measure(self, want: check.Rows) -> dict[str, Any]:
-        """A run, checked."""
-        got, rows = self._run(self._records), self._records.num_rows * len(self._outputs)
-        differ = [check.differing(_found(Path(own), want), want) for own in self._outputs]
-        return {
-            "tuples_per_s": rows / (got["took_s"] - self.idle["took_s"]),
-            "cpu_s_per_mtuple": (got["cpu_s"] - self.idle["cpu_s"]) / rows * 1e6,
-            "rss_mb": got["rss"] / 1e6, "load_cpu_s_per_mtuple": 0.0,
-            "differ": sorted({sink for own in differ for sink in own}),
-        }  # fmt: skip
-
-    def stop(self) -> None:
-        """End the cluster."""
-        self._session.stop()
-
-    def _run(self, records: pa.Table) -> dict[str, float]:
-        for own in self._outputs:
-            shutil.rmtree(own, ignore_errors=True)
-        pa.csv.write_csv(records.drop_columns(["time"]), self._directory / "records.csv",
+        file = directory / "records.csv"
+        pa.csv.write_csv(records.drop_columns(["time"]), file,
                          pa.csv.WriteOptions(include_header=False))  # fmt: skip
-        return self._session.run()
+        session = FlinkSession(python, directory, f"-Xmx{HEAP}")
+        try:
+            samples = session.run()
+        finally:
+            session.stop()
+        differ = [check.differing(_found(Path(own), want), want) for own in outputs]
+        size = file.stat().st_size
+    last, rows, some = samples[-1].rows, records.num_rows * jobs, records.num_rows / size
+    read = [max(0.0, rows - (last - sample.rows) * some) for sample in samples]
+    counted = [dataclasses.replace(s, rows=n) for s, n in zip(samples, read, strict=True)]
+    return counted, sorted({sink for own in differ for sink in own})
 
 
 def _statements(directory: Path, output: str, schema: pa.Schema) -> tuple[list[str], list[str]]:

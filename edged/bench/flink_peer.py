@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import select
 import subprocess
 import sys
 import threading
@@ -17,11 +18,12 @@ from typing import Any
 
 import psutil
 
+from edged.bench.equipment_slices import RunSample
 from edged.errors import EdgedError
 
 PACKAGE = "apache-flink==2.3.0"
-LIMIT_S = 200
-"""For a run, planning included."""
+LIMIT_S, EVERY_S = 240, 0.1
+"""For a run, and between two samples of it."""
 _RUN = """
 import json, sys
 from pyflink.common import Configuration
@@ -105,19 +107,20 @@ class FlinkSession:
             )  # fmt: skip
         self._event("planned")
 
-    def run(self) -> dict[str, float]:
-        """Run all jobs, from submission to end: `took_s`, `cpu_s`, and the most memory, `rss`, in
-        bytes.  Raises EdgedError where one fails or takes too long."""
+    def run(self) -> list[RunSample]:
+        """Run all jobs; samples from submission to end, whose `rows` are bytes that have been read.
+        Raises EdgedError where a job fails or all take too long."""
         family = self._family()
-        for process in family:
-            Path(f"/proc/{process.pid}/clear_refs").write_text("5")  # the peak begins here
-        began, used = time.monotonic(), sum(map(_cpu_s, family))
-        assert self._process.stdin is not None
+        assert self._process.stdin is not None and self._process.stdout is not None
+        samples = [_sample(family)]
         self._process.stdin.write("run\n")
         self._process.stdin.flush()
+        while not select.select([self._process.stdout], [], [], EVERY_S)[0]:
+            samples.append(_sample(family))
+            if samples[-1].at_s > samples[0].at_s + LIMIT_S:
+                raise EdgedError(f"flink: the jobs have not ended within {LIMIT_S} s")
         self._event("ended")
-        took, used = time.monotonic() - began, sum(map(_cpu_s, family)) - used
-        return {"took_s": took, "cpu_s": used, "rss": sum(map(_peak, family))}
+        return [*samples, _sample(family)]
 
     def stop(self) -> None:
         """End the processes."""
@@ -147,6 +150,12 @@ def _end(process: subprocess.Popen[str]) -> None:
     own = psutil.Process(process.pid)
     for one in [*own.children(recursive=True), own]:
         one.kill()
+
+
+def _sample(family: list[psutil.Process]) -> RunSample:
+    rss = sum(process.memory_info().rss for process in family)
+    read = sum(process.io_counters().read_chars for process in family)
+    return RunSample(time.monotonic(), read, sum(map(_cpu_s, family)), rss)
 
 
 def _cpu_s(process: psutil.Process) -> float:

@@ -15,6 +15,7 @@ from edged.bench.equipment_chain import STAGES, staged
 from edged.bench.equipment_check import differing, expected
 from edged.bench.equipment_data import FIELDS, SENSORS, faulty_equipment_records
 from edged.bench.equipment_jobs import equipment_job
+from edged.bench.equipment_slices import RunSample, as_whole, in_slices
 from edged.config.code_directories import DIRECTORY_VARIABLE
 from edged.job.plan import parse_job
 from tests import whole
@@ -37,12 +38,24 @@ def test_both_forms_of_the_job_equal_duckdb(tmp_path):
     assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_the_compared_forms_alone_have_all_runs():
+def test_a_slice_begins_where_the_one_before_ends_and_the_first_is_left_out():
+    at = [(0.0, 0, 1.0, 5), (2.0, 100, 3.0, 6), (3.0, 200, 3.5, 9), (5.0, 400, 4.5, 8)]
+    samples = [RunSample(*one) for one in [*at, (6.0, 400, 5.5, 7)]]
+    assert in_slices(samples, 3) == [
+        {"tuples_per_s": 100.0, "cpu_s_per_mtuple": 5_000.0, "rss_mb": 9e-6},
+        {"tuples_per_s": 100.0, "cpu_s_per_mtuple": 5_000.0, "rss_mb": 9e-6},
+        {"tuples_per_s": 50.0, "cpu_s_per_mtuple": 15_000.0, "rss_mb": 8e-6},
+    ]
+    whole = {"tuples_per_s": 400 / 6, "cpu_s_per_mtuple": 11_250.0, "rss_mb": 9e-6}
+    assert as_whole(samples) == whole
+
+
+def test_builtin_has_ten_runs_where_flink_runs():
     scope = equipment.SCOPES["default"]
-    assert set(equipment._arms(scope, 8).values()) == {scope.runs}
     most = equipment._arms(scope, 32)
-    assert most["builtin", 1] == most["kernel", 1] == scope.runs_compared >= 10
-    assert most["sql", 1] == most["builtin", 4] == scope.runs
+    assert most["builtin", 1] == scope.slices == 10 and most["flink", 1] == 1
+    assert {arm for arm in most if arm[1] == 4} == {(form, 4) for form in equipment.WRITTEN}
+    assert equipment._arms(scope, 8) == {(form, 1): 1 for form in equipment.WRITTEN}
 
 
 def test_copies_of_a_graph_write_to_paths_of_their_own():
