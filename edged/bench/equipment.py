@@ -61,7 +61,7 @@ class EquipmentScope:
     """What is in a run."""
 
     jobs: tuple[int, ...] = (1, 8, 32)
-    rows: int = 1_760_000
+    rows: int = 1_056_000
     """Records of all jobs together, those of the first slice included."""
     runs: int = 1
     runs_most: Mapping[str, int] = field(default_factory=lambda: {"builtin": 10, KERNEL: 4})

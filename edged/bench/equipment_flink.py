@@ -28,11 +28,12 @@ from edged.bench.flink_peer import FlinkSession
 from edged.bench.relay_chain import bench_directory
 
 FLINK = "flink"
-HEAP = "1g"
+HEAP = "1536m"
+"""The sum of Flink's defaults for a job manager and a task manager."""
 _SETTINGS = {
     "parallelism.default": "1", "table.local-time-zone": "UTC", "pipeline.object-reuse": "true",
     "taskmanager.memory.network.min": "256mb", "taskmanager.memory.network.max": "256mb",
-    "taskmanager.memory.managed.size": "512mb",
+    "taskmanager.memory.managed.size": "512mb", "heartbeat.timeout": "10 min",
 }  # fmt: skip
 _TYPES = {"int32": "INT", "int64": "BIGINT", "bool": "BOOLEAN"}
 _COLUMNS = {
