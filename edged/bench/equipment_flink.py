@@ -34,6 +34,7 @@ _SETTINGS = {
     "parallelism.default": "1", "table.local-time-zone": "UTC", "pipeline.object-reuse": "true",
     "taskmanager.memory.network.min": "256mb", "taskmanager.memory.network.max": "256mb",
     "taskmanager.memory.managed.size": "512mb", "heartbeat.timeout": "10 min",
+    "source.file.stream.io-fetch-size": "128 kb",
 }  # fmt: skip
 _TYPES = {"int32": "INT", "int64": "BIGINT", "bool": "BOOLEAN"}
 _COLUMNS = {
