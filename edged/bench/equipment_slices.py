@@ -18,7 +18,7 @@ class RunSample:
 
     at_s: float
     rows: float
-    """Records of all jobs so far."""
+    """Records of all jobs so far; where a run is taken as a whole, known at its end only."""
     cpu_s: float
     rss: int
     """Memory in bytes."""
