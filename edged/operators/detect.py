@@ -183,7 +183,11 @@ class Detect(Operator):
         self._plan = plan
         schema, self._time = plan.input.schema, plan.input.time
         steps = len(plan.steps)
-        self._slots = KeySlots([KeyColumns(schema, plan.by, self._time)], steps - 1, workers)
+        names = {*plan.kept().names, *plan.by}
+        self._used = Schema.of(f for f in schema if f.name in names)
+        """The columns that a row is needed for once the conditions are known."""
+        keys = KeyColumns(self._used, plan.by, self._time)
+        self._slots = KeySlots([keys], steps - 1, workers)
         self._order = TimeOrder(schema, self._time)
         self._empty = empty_batch(plan.output.schema)
         self._selectors: list[tuple[int, bool, Selector]] = [
@@ -225,6 +229,8 @@ class Detect(Operator):
         some = np.flatnonzero(wheres | unlesses)
         if not some.size:
             return None
+        used = tuple(batch[f.name] for f in self._used)
+        batch = Batch(self._used, batch.rows, used)
         if some.size < batch.rows:
             batch = take(batch, some, self._scratch, "some", beat.workers)
             wheres, unlesses = wheres[some], unlesses[some]
