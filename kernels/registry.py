@@ -12,6 +12,9 @@ machine code calls by address (`kernels.cpu.team`).  `device` marks a helper of 
 `cuda_kernel` and `cuda_device` are the same for GPUs.  Without the package `numba-cuda` the rows
 are registered with plain functions as dispatchers.  A CUDA kernel is compiled at its first launch,
 which needs a GPU; `kernels.cuda.figures` compiles it without one.
+
+In a process that has its kernels ahead of time (`kernels.ahead`) the functions are the library's,
+and nothing is compiled.
 """
 
 from __future__ import annotations
@@ -28,8 +31,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import numba
-from numba.core.caching import _CacheLocator
+from kernels import ahead, compiler
+from kernels.ahead.identity import numba_version
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +46,20 @@ class Kernel:
     device: str = "cpu"
 
 
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """A compiled function of a module elsewhere; `name` is a dotted name."""
+
+    name: str
+    dispatcher: Any
+    signature: str
+
+
 KERNELS: dict[str, Kernel] = {}
+LOOPS: dict[str, Loop] = {}
 _CLOSED: set[str] = set()
+_LOADERS, _NAMES = "kernels.ahead", ("kernels.ahead.present",)
+"""The package that loads machine code, and what of it numba sees."""
 _ALL = "*"
 """In a stamp, the digest of all sources: where it is the same, nothing is parsed."""
 
@@ -53,13 +68,33 @@ def kernel(*signatures: str, reference: str, **options: Any) -> Callable[[Callab
     """Register a kernel under its dotted name; `options` are added to those for `numba.njit`."""
 
     def register(function: Callable[..., Any]) -> Any:
-        settings = {"nogil": True, "cache": True, "error_model": "numpy", **options}
-        dispatcher = numba.njit(**settings)(function)
+        dispatcher = _dispatcher(function, options)
         name = f"{function.__module__}.{function.__qualname__}"
         KERNELS[name] = Kernel(name, dispatcher, signatures, reference)
         return dispatcher
 
     return register
+
+
+def loop(signature: str) -> Callable[[Callable[..., Any]], Any]:
+    """A compiled function of a module elsewhere, with a library of its own: no kernel, since it
+    reads and writes more than arrays."""
+
+    def register(function: Callable[..., Any]) -> Any:
+        dispatcher = _dispatcher(function, {})
+        name = f"{function.__module__}.{function.__qualname__}"
+        LOOPS[name] = Loop(name, dispatcher, signature)
+        return dispatcher
+
+    return register
+
+
+def _dispatcher(function: Callable[..., Any], options: dict[str, Any]) -> Any:
+    """The function of a library, or a dispatcher of numba."""
+    if ahead.active():
+        return ahead.function(f"{function.__module__}.{function.__qualname__}")
+    settings = {"nogil": True, "cache": True, "error_model": "numpy", **options}
+    return compiler.njit(**settings)(function)
 
 
 class Task:
@@ -73,6 +108,8 @@ class Task:
     def compile(self, signature: str = "int64(int64)") -> None:
         """Compile it, or load it from the cache."""
         if self._compiled is None:
+            import numba
+
             settings = {"nopython": True, "error_model": "numpy"}
             self._compiled = numba.cfunc(signature, cache=True, **settings)(self.py_func)
 
@@ -82,8 +119,17 @@ class Task:
     @property
     def address(self) -> int:
         """The address of its machine code."""
+        if ahead.active():
+            return ahead.address(f"{self.py_func.__module__}.{self.py_func.__qualname__}")
         self.compile()
         return int(self._compiled.address)
+
+    @property
+    def code_library(self) -> tuple[Any, str]:
+        """numba's library of its machine code, and the function's name there."""
+        self.compile()
+        name: str = self._compiled.native_name
+        return self._compiled._library, name.removeprefix("cfunc.")
 
 
 def task(reference: str) -> Callable[[Callable[..., Any]], Task]:
@@ -99,7 +145,7 @@ def task(reference: str) -> Callable[[Callable[..., Any]], Task]:
 
 def device(function: Callable[..., Any]) -> Any:
     """A helper that is compiled into the kernels that call it."""
-    return numba.njit(nogil=True, inline="never", error_model="numpy")(function)
+    return compiler.njit(nogil=True, inline="never", error_model="numpy")(function)
 
 
 def cuda_kernel(*signatures: str, reference: str) -> Callable[[Callable[..., Any]], Any]:
@@ -149,7 +195,8 @@ def forget_stale() -> None:
     digests = _digests_with_imports(sources)
     with contextlib.suppress(OSError):  # a read-only installation was compiled when it was built
         for source in sources:
-            if written.get(_module(source)) != digests[_module(source)]:
+            name = _module(source)
+            if name in digests and written.get(name) != digests[name]:
                 _delete_cached(source)
         stamp.parent.mkdir(parents=True, exist_ok=True)
         stamp.write_text(json.dumps({_ALL: digest, **digests}))
@@ -166,7 +213,7 @@ def _sources() -> list[Path]:
 
 
 def _digest(sources: Iterable[Path]) -> str:
-    digest = hashlib.sha256(numba.__version__.encode())
+    digest = hashlib.sha256(numba_version().encode())
     for source in sources:
         digest.update(source.read_bytes())
     return digest.hexdigest()
@@ -179,8 +226,11 @@ def _module(source: Path) -> str:
 
 
 def _digests_with_imports(sources: list[Path]) -> dict[str, str]:
-    """By module, the digest of its source and of all that it imports from `kernels`."""
+    """By module, the digest of its source and of all that it imports from `kernels`, but for what
+    loads machine code (`kernels.ahead`): it has no part in what numba makes."""
     files = {_module(source): source for source in sources}
+    for name in [name for name in files if name.startswith(_LOADERS) and name not in _NAMES]:
+        del files[name]
     imports = {name: _imports(file) & files.keys() for name, file in files.items()}
     digests = {}
     for name in files:
@@ -224,6 +274,9 @@ def _is_current() -> bool:
 
 def _cache_of(source: Path) -> Path:
     """The folder of a module's machine code: beside it, or in $NUMBA_CACHE_DIR."""
+    import numba
+    from numba.core.caching import _CacheLocator
+
     if not numba.config.CACHE_DIR:
         return source.parent / "__pycache__"
     named: str = _CacheLocator.get_suitable_cache_subpath(str(source))
@@ -247,7 +300,10 @@ def _is_cached(function: Callable[..., Any]) -> bool:
 def compile_all() -> Iterator[str]:
     """Compile every CPU kernel, or load it from the cache; yields each name when it is ready.
 
-    Kernels that are closed already are ready."""
+    Kernels that are closed already are ready, and those of a library."""
+    if ahead.active():
+        yield from KERNELS
+        return
     forget_stale()
     load_all()
     for row in [row for row in KERNELS.values() if row.device == "cpu"]:
@@ -257,3 +313,12 @@ def compile_all() -> Iterator[str]:
             row.dispatcher.disable_compile()
             _CLOSED.add(row.name)
         yield row.name
+
+
+def close_loops(module: str) -> None:
+    """Compile the loops of a module, or load them from the cache; other types raise after that."""
+    for row in [] if ahead.active() else LOOPS.values():
+        if row.name.rpartition(".")[0] == module and row.name not in _CLOSED:
+            row.dispatcher.compile(row.signature)
+            row.dispatcher.disable_compile()
+            _CLOSED.add(row.name)

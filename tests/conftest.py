@@ -14,7 +14,11 @@ import subprocess
 import pytest
 from hypothesis import HealthCheck, settings
 
-from kernels import registry
+from edged.daemon.ahead import use_libraries
+
+if os.environ.get("EDGED_TEST_LIBRARY"):  # before any kernel is imported
+    use_libraries()
+from kernels import ahead, registry
 from tests import forked, whole
 from tests.spark import jvm
 
@@ -90,7 +94,7 @@ def ready_kernels():
 
     Otherwise each is compiled by its first call, whose types numba does not find in the cache.
     """
-    for row in registry.KERNELS.values():
+    for row in [] if ahead.active() else registry.KERNELS.values():
         for signature in row.signatures if row.device == "cpu" else ():
             row.dispatcher.compile(signature)
 

@@ -1,6 +1,9 @@
 """A process that has imported edged and forks the commands of tests.
 
-    python [OPTIONS] -m tests.fork_server FD
+    python [OPTIONS] -m tests.fork_server FD FORM
+
+FORM is `ahead`, whose kernels come from libraries as those of a daemon do (`kernels.ahead`), or
+`compiler`.
 
 A command that is forked is spared the imports and the load of the kernels: most of the CPU time of
 a short one.  It is a process of its own otherwise: its arguments, environment, descriptors,
@@ -33,6 +36,7 @@ LENGTH_BYTES = 8
 STREAMS = 3
 """Standard input, output and error are the first descriptors of a request."""
 FDS_MAX = 64
+AHEAD, COMPILER = "ahead", "compiler"
 PRELOADED = (
     "api.main", "edged.beat.replay", "edged.central.collector", "edged.cli.central",
     "edged.cli.jobs", "edged.cli.run", "edged.cli.store", "edged.config.code_directories",
@@ -41,8 +45,12 @@ PRELOADED = (
 )  # fmt: skip
 
 
-def preload():
+def preload(form):
     """Import what commands import at their start, and load the kernels of a daemon."""
+    if form == AHEAD:
+        from edged.daemon.ahead import use_libraries
+
+        use_libraries()
     for name in PRELOADED:
         importlib.import_module(name)
     from edged.daemon.compilation import compile_kernels
@@ -172,7 +180,7 @@ def main():
     )  # the children of a terminal's group have their own
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of imports, and of threads that OpenBLAS keeps
-        preload()
+        preload(sys.argv[2])
         return serve(socket.socket(fileno=int(sys.argv[1])))
 
 

@@ -2,9 +2,9 @@
 
 Where `Popen` is in the place of `subprocess.Popen`, `python -m edged …` and `python -m api …` are
 forked by a server (`tests.fork_server`), of which each process of pytest has one for each set of
-interpreter options.  What a fork could not show is started as usual: other programs, other
-interpreters, commands with `preexec_fn`, another user or group, or with variables that Python and
-numba read at their start.
+interpreter options: with the compiler, or as a daemon without it.  What a fork could not show is
+started as usual: other programs, other interpreters, commands with `preexec_fn`, another user or
+group, or with variables that Python and numba read at their start.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import sys
 import threading
 from pathlib import Path
 
-from tests.fork_server import FDS_MAX, LENGTH_BYTES
+from tests.fork_server import AHEAD, COMPILER, FDS_MAX, LENGTH_BYTES
 
 PR_SET_CHILD_SUBREAPER = 36
 MODULES = ("api", "edged", "edged.expressions.compile", "edged.uplink")
@@ -42,10 +42,11 @@ class Refused(Exception):
 class Server:
     """The end that asks."""
 
-    def __init__(self, options):
+    def __init__(self, options, form):
         ours, theirs = socket.socketpair()
         with theirs:
-            words = [sys.executable, *options, "-m", "tests.fork_server", str(theirs.fileno())]
+            words = [sys.executable, *options, "-m", "tests.fork_server"]
+            words += [str(theirs.fileno()), form]
             kept = {k: v for k, v in os.environ.items() if not k.startswith(AT_START)}
             self.process = STARTED(
                 words, pass_fds=[theirs.fileno()], cwd=ROOT, env={**kept, **_AT_START}
@@ -83,16 +84,24 @@ def _adopting():
 
 STARTED = subprocess.Popen
 """The usual way."""
-_SERVERS: dict[tuple[str, ...], Server] = {}
+_SERVERS: dict[tuple[tuple[str, ...], str], Server] = {}
 _STARTING = threading.Lock()
 
 
-def server(options):
+def server(options, form):
     """The server of these interpreter options, started where there is none."""
     with _STARTING:
-        if options not in _SERVERS:
-            _SERVERS[options] = Server(options)
-        return _SERVERS[options]
+        if (options, form) not in _SERVERS:
+            _SERVERS[options, form] = Server(options, form)
+        return _SERVERS[options, form]
+
+
+def form_of(request):
+    """Whether the command has its kernels from libraries, or the compiler: plug-ins want it."""
+    command = [request["module"], *request["arguments"][:1]]
+    daemon = command == ["edged", "run"] or command[0] in ("api", "edged.uplink")
+    compiles = request["search"] or request["environment"].get("EDGED_AHEAD") == "0"
+    return AHEAD if daemon and not compiles else COMPILER
 
 
 def close():
@@ -126,7 +135,8 @@ class Popen(STARTED):
             given = [
                 own if fd == -1 else fd for own, fd in enumerate((p2cread, c2pwrite, errwrite))
             ]
-            self.pid = server(options).fork(request, [*given, *pass_fds])
+            form = form_of(request)
+            self.pid = server(options, form).fork(request, [*given, *pass_fds])
         except Refused:
             super()._execute_child(
                 args, executable, preexec_fn, close_fds, pass_fds, cwd, env, startupinfo,

@@ -35,11 +35,11 @@ REGISTRIES = {
     "edged/expressions/cache.py": "_LOADED",
     "edged/expressions/stages.py": "DERIVED",
     "edged/joins/base.py": "JOINS",
-    "edged/sources/_tcp_calls.py": "_SIGNATURES",
     "governors/actuators/base.py": "FINDERS SCHEMES",
     "governors/actuators/journal.py": "_held",
     "governors/simulated/kernel.py": "_RULES",
-    "kernels/registry.py": "KERNELS _CLOSED",
+    "kernels/ahead/library.py": "_METHODS",
+    "kernels/registry.py": "KERNELS LOOPS _CLOSED",
 }
 """Module state that changes: registries filled at import, caches, and locks of this process."""
 

@@ -142,6 +142,9 @@ def command(
     end of stream.  A source that never ends is refused.  A stop before the end exits with 75, a
     source that cannot be read with 65.
     """
+    from edged.daemon.ahead import fallback, restart_with_libraries, use_libraries
+
+    use_libraries()
     from edged.config import load
     from edged.config.code_directories import set_code_directories
     from edged.daemon import configuration
@@ -171,7 +174,10 @@ def command(
     service = SystemdService(SystemClock())
     source = ConfigSource(config, config_file, flags)
     log = LineLog(writer(), "warning" if quiet else config.log.level)
-    compile_kernels(as_json or quiet, plans, service.starting, _say_compiling(log))
+    if line := fallback():
+        log(*line)
+    compile_kernels(as_json or quiet, plans, service.starting, _say_compiling(log), library=True)
+    restart_with_libraries()
     daemon = Daemon(settings, plans, log, service, origins, source, until_end, faulty)
     if until_end:
         _refuse_endless(daemon)

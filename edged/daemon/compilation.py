@@ -29,33 +29,52 @@ def compile_kernels(
     plans: Iterable[JobPlan] = (),
     on_step: Say = lambda _: None,
     say: Say | None = None,
+    library: bool = False,
 ) -> tuple[int, float]:
     """Compile or load every kernel, the TCP source's calls, and the expressions of `plans`.
 
     `on_step` is called every second with the state, on another thread.  `say` writes the lines;
     None: standard error, with a bar where that is a terminal.  With `quiet` there are neither.
+    With `library` the library for processes without a compiler is made too (`kernels.ahead`).
     Returns the number of kernels and the seconds.  Raises KernelError.
     """
     from edged.expressions import cache
     from edged.job.check import generated
     from edged.sources import _tcp_calls
-    from kernels import registry
+    from kernels import ahead, registry
 
-    registry.load_all()
+    if not ahead.active():
+        registry.load_all()
     texts = [text for plan in plans for text in generated(plan)]
-    total = len(registry.KERNELS)
+    total = 0 if ahead.active() else len(registry.KERNELS)
     silent: Say = lambda _: None  # noqa: E731
-    terminal = not quiet and say is None and sys.stderr.isatty()
+    terminal = not quiet and say is None and sys.stderr.isatty() and total + len(texts) > 0
     lines = silent if quiet or terminal else say or _to_stderr
     report = CompileReport(total + len(texts), on_step, lines)
     with report, _bar(report) if terminal else nullcontext():
-        for name in registry.compile_all():
-            report.ready(name)
-        _tcp_calls.prepare()
+        if not ahead.active():
+            for name in registry.compile_all():
+                report.ready(name)
+            _tcp_calls.prepare()
+            if library:
+                _make_libraries(lines)
         for text in texts:
             cache.kernel(text)  # a child process compiles it
             report.ready("an expression")
-    return total, report.seconds()
+    return len(registry.KERNELS), report.seconds()
+
+
+def _make_libraries(say: Say) -> None:
+    """The libraries of kernels, for later starts; says why where there are none."""
+    from edged.daemon.ahead import loops
+    from kernels.ahead.build import build_all
+    from kernels.ahead.elf import LinkError
+    from kernels.ahead.wrappers import UnsupportedType
+
+    try:
+        build_all(loops())
+    except (LinkError, UnsupportedType, OSError) as problem:
+        say(f"kernels: no library for later starts: {problem}")
 
 
 class CompileReport:

@@ -15,8 +15,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numba
-
 from edged import __version__
 from edged.beat.jobs import state_of
 from edged.beat.runtime import JobRuntime
@@ -30,6 +28,8 @@ from edged.platform.disk import filesystem_bytes
 from edged.sinks.base import Sink
 from edged.sources.base import Source
 from edged.uplink.link_states import together
+from kernels import ahead
+from kernels.ahead.identity import numba_version
 
 SCHEMA = 2
 SALVAGED_SHOWN = 16
@@ -37,8 +37,9 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _BUILD = {
     "version": __version__,
     "python": platform.python_version(),
-    "numba": numba.__version__,
+    "numba": numba_version(),
     "platform": f"{platform.system()}-{platform.machine()}",
+    "kernels": ahead.form(),
 }
 
 

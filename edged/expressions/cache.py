@@ -2,16 +2,18 @@
 
     <cache>/expr_<first 16 hex digits of the source's SHA-256>.py
     <cache>/expr_….<key>.built      numba's cache holds the kernel for <key>
+    <cache>/expr_….<key>.so         its library, for processes without a compiler (`kernels.ahead`)
     <cache>/__pycache__/            numba's own index and data
 
 <cache> is `$EDGED_CACHE`, else `~/.cache/edged/expr`, else (neither can be written safely) a
 temporary directory of this process.  It must belong to this user and be writable by no other,
 because its content is executed.  <key> names the versions of Python, numba and llvmlite, and the
-processor.  A source's first line carries the digest of this package's code, so that a new version
-of edged never loads an old kernel.
+processor (`kernels.ahead.identity`).  A source's first line carries the digest of this package's
+code, so that a new version of edged never loads an old kernel.
 
 A missing kernel is compiled in a child process, which keeps the compiler's time and memory out of
-the daemon; the parent then loads it from numba's cache.
+the daemon; the parent then loads its library, or, where it has the compiler itself or a kernel
+fits no library, numba's cache.
 """
 
 from __future__ import annotations
@@ -22,7 +24,6 @@ import functools
 import hashlib
 import importlib.util
 import os
-import platform
 import re
 import shutil
 import stat
@@ -32,19 +33,20 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import llvmlite
-import llvmlite.binding
-import numba
-from numba.core.errors import NumbaError
-
 from edged.errors import KernelError
+from edged.events.journal import writer
 from edged.expressions.codegen import SIGNATURE
+from kernels import ahead
+from kernels.ahead.identity import identity
+from kernels.ahead.library import Library, is_whole
 
 COMPILE_SECONDS_MAX = 600
 """Time limit of a child's compilation."""
 
 REFUSED = 3
 """Exit status of a child whose kernel numba refuses."""
+FUNCTION = "kernel"
+"""The name of a generated kernel in its module and in its library."""
 _LOADED: dict[str, Any] = {}
 
 
@@ -53,23 +55,69 @@ def kernel(source: str, child: bool = True) -> Any:
 
     A kernel that is not cached is compiled in a child process, or in this one without `child`.
     """
-    text = f"# edged expression {_version()}\n{source}"
-    name = f"expr_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+    path, text = _place(source)
+    name = path.stem
     if name not in _LOADED:
-        directory = cache_directory()
-        path = directory / f"{name}.py"
         _write(path, text)
         built = _marker(path).exists()
-        if child and not built:
-            _compile(path)
-        _LOADED[name] = load(path)
+        if ahead.active():
+            _LOADED[name] = _from_library(path, built)
+        elif built or child:
+            if not built:
+                _compile(path)
+            _LOADED[name] = load(path)
+        else:
+            _LOADED[name] = make(path)
         if not built:
             _marker(path).touch()
     return _LOADED[name]
 
 
+def library_of(source: str) -> Path:
+    """Where the library of a generated source lies."""
+    return library_path(_place(source)[0])
+
+
+def _place(source: str) -> tuple[Path, str]:
+    """The module of a generated source and its text."""
+    text = f"# edged expression {_version()}\n{source}"
+    name = f"expr_{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+    return cache_directory() / f"{name}.py", text
+
+
+def _from_library(path: Path, built: bool) -> Any:
+    """The kernel of a module's library, which a child makes where it is missing or damaged; where
+    that fails, or the library cannot be loaded, numba's."""
+    library = library_path(path)
+    said = "" if built and is_whole(library) else _compile(path)
+    try:
+        return Library(library).function(FUNCTION)
+    except OSError as problem:
+        writer()("warning", f"an expression is loaded by numba: {said or problem}", {})
+        return load(path)
+
+
+def make(path: Path) -> Any:
+    """`load`, and write the library too, for processes without a compiler.
+
+    Where a library cannot be made, which standard error says, they import the compiler and load
+    numba's cache."""
+    from kernels.ahead import build
+    from kernels.ahead.elf import LinkError
+
+    function = load(path)
+    try:
+        entry = build.of_dispatcher(FUNCTION, function, SIGNATURE)
+        build.build(library_path(path), [entry], {})
+    except (LinkError, OSError) as problem:
+        sys.stderr.write(f"no object can be made: {problem}\n")
+    return function
+
+
 def load(path: Path) -> Any:
     """Import a generated module and compile its kernel, from numba's cache where it is warm."""
+    from numba.core.errors import NumbaError
+
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:
         raise KernelError(f"{path}: not a module")
@@ -123,17 +171,13 @@ def _version() -> str:
 @functools.cache
 def _key() -> str:
     """What machine code depends on beside its source."""
-    facts = (
-        platform.python_version(),
-        sys.implementation.cache_tag,
-        numba.__version__,
-        llvmlite.__version__,
-        llvmlite.binding.get_host_cpu_name(),
-        llvmlite.binding.get_host_cpu_features().flatten(),
-        os.environ.get("NUMBA_CACHE_DIR", ""),
-        os.environ.get("NUMBA_CPU_NAME", ""),
-    )
-    return hashlib.sha256(repr(facts).encode()).hexdigest()[:12]
+    named = os.environ.get("NUMBA_CACHE_DIR", "")
+    return hashlib.sha256(identity() + named.encode()).hexdigest()[:12]
+
+
+def library_path(path: Path) -> Path:
+    """Where the library of a generated module lies."""
+    return path.with_name(f"{path.stem}.{_key()}.so")
 
 
 def _marker(path: Path) -> Path:
@@ -152,8 +196,9 @@ def _write(path: Path, text: str) -> None:
     Path(file.name).replace(path)
 
 
-def _compile(path: Path) -> None:
-    """Compile in a child process, which writes the machine code into numba's cache."""
+def _compile(path: Path) -> str:
+    """Compile in a child process, which writes a library and the machine code into numba's cache.
+    Returns the last line that it says."""
     root = str(Path(__file__).resolve().parents[2])
     environment = dict(os.environ)
     inherited = environment.get("PYTHONPATH")
@@ -166,11 +211,12 @@ def _compile(path: Path) -> None:
         timeout=COMPILE_SECONDS_MAX,
         check=False,
     )
+    last = done.stderr.strip().splitlines()[-1:]
     if done.returncode != 0:
         if done.returncode == REFUSED:
             raise compile_error(path, done.stderr)
-        last = done.stderr.strip().splitlines()[-1:] or ["no message"]
-        raise KernelError(f"{path}: the kernel does not compile: {last[0]}")
+        raise KernelError(f"{path}: the kernel does not compile: {(last or ['no message'])[0]}")
+    return "".join(last)
 
 
 class CompileError(KernelError):

@@ -1,4 +1,5 @@
-"""`python -m edged.expressions.compile MODULE...`: compile generated kernels into numba's cache."""
+"""`python -m edged.expressions.compile MODULE...`: compile generated kernels, into numba's cache
+and into libraries."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ def main(paths: list[str]) -> None:
 
     for path in paths:
         try:
-            cache.load(Path(path))
+            cache.make(Path(path))
         except cache.CompileError as problem:
             sys.stderr.write(problem.text)
             sys.exit(cache.REFUSED)

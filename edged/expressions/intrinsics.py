@@ -14,10 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from llvmlite import ir
-from numba import types
-from numba.core import cgutils
-from numba.extending import intrinsic
+from kernels.compiler import cgutils, intrinsic, ir, types
 
 _Function = Callable[..., Any]
 

@@ -11,11 +11,9 @@ from math import isfinite
 from typing import Any
 
 import numpy as np
-from numba import njit, types
-from numba.core.errors import TypingError
-from numba.extending import overload
 
 from edged.expressions.intrinsics import instruction
+from kernels.compiler import TypingError, njit, overload, types
 from kernels.cpu import mem
 
 _INT64_END = 2.0**63

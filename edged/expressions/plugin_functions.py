@@ -19,11 +19,10 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import numba
-
 from edged.expressions import types as t
 from edged.expressions.bind import Binder, call
 from edged.expressions.tree import Call, Node, children, null_of
+from kernels.compiler import njit
 
 PLUGIN = "plugin"
 """The operation of a `Call` to a plug-in's function; `extra` is (module, attribute, digest)."""
@@ -59,7 +58,7 @@ def handler(
             nodes.append(node if node.type == to else b.cast(node, to, what))
         return call(gives, PLUGIN, *nodes, extra=extra)
 
-    return bind, numba.njit(nogil=True, error_model="numpy")(function)
+    return bind, njit(nogil=True, error_model="numpy")(function)
 
 
 def alias(node: Call) -> str:

@@ -11,8 +11,6 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import numba
-
 from edged.expressions.intrinsics import (
     load_uint8,
     round_float64,
@@ -25,6 +23,7 @@ from edged.expressions.intrinsics import (
     urem,
     wsub,
 )
+from kernels import compiler
 
 INF = math.inf
 NAN = math.nan
@@ -33,12 +32,12 @@ _MIN = -(2**63)
 
 def inline(function: Callable[..., Any]) -> Any:
     """A function that is compiled into the kernels that call it."""
-    return numba.njit(nogil=True, error_model="numpy", forceinline=True)(function)
+    return compiler.njit(nogil=True, error_model="numpy", forceinline=True)(function)
 
 
 def helper(function: Callable[..., Any]) -> Any:
     """A function that kernels call."""
-    return numba.njit(nogil=True, error_model="numpy")(function)
+    return compiler.njit(nogil=True, error_model="numpy")(function)
 
 
 @inline
@@ -64,15 +63,15 @@ def mod_int64(a: Any, b: Any) -> Any:
 @inline
 def div_uint64(a: Any, b: Any) -> Any:
     """`a // b`; 0 where b is 0."""
-    zero = b == numba.uint64(0)
-    return udiv(a, numba.uint64(1) if zero else b)
+    zero = b == compiler.uint64(0)
+    return udiv(a, compiler.uint64(1) if zero else b)
 
 
 @inline
 def mod_uint64(a: Any, b: Any) -> Any:
     """`a % b`; 0 where b is 0."""
-    zero = b == numba.uint64(0)
-    return urem(a, numba.uint64(1) if zero else b)
+    zero = b == compiler.uint64(0)
+    return urem(a, compiler.uint64(1) if zero else b)
 
 
 @inline
@@ -101,41 +100,41 @@ def shr_int64(a: Any, by: Any, bits: Any) -> Any:
 @inline
 def shl_bad_uint64(a: Any, by: Any) -> Any:
     """Whether `a << by` is an error for uint64."""
-    if by > numba.uint64(64):
-        return a != numba.uint64(0)
-    room = numba.uint64(64) - by
-    return (by > numba.uint64(0)) & (a >= (numba.uint64(1) << room))
+    if by > compiler.uint64(64):
+        return a != compiler.uint64(0)
+    room = compiler.uint64(64) - by
+    return (by > compiler.uint64(0)) & (a >= (compiler.uint64(1) << room))
 
 
 @inline
 def shl_uint64(a: Any, by: Any) -> Any:
     """`a << by`; 0 where that is out of range."""
-    return numba.uint64(0) if by > numba.uint64(63) else a << by
+    return compiler.uint64(0) if by > compiler.uint64(63) else a << by
 
 
 @inline
 def shr_uint64(a: Any, by: Any) -> Any:
     """`a >> by`; 0 where `by` is out of range."""
-    return numba.uint64(0) if by > numba.uint64(63) else a >> by
+    return compiler.uint64(0) if by > compiler.uint64(63) else a >> by
 
 
 @inline
 def less_signed(a: Any, b: Any) -> Any:
     """int64 `a` < uint64 `b`, exactly."""
-    return (a < 0) | (numba.uint64(a) < b)
+    return (a < 0) | (compiler.uint64(a) < b)
 
 
 @inline
 def same_signed(a: Any, b: Any) -> Any:
     """int64 `a` = uint64 `b`, exactly."""
-    return (a >= 0) & (numba.uint64(a) == b)
+    return (a >= 0) & (compiler.uint64(a) == b)
 
 
 @inline
 def to_int64(x: Any) -> Any:
     """A float that is known to be a whole number in range; 0 for anything else."""
     inside = (x >= -9223372036854775808.0) & (x < 9223372036854775808.0)
-    return numba.int64(x if inside else 0.0)
+    return compiler.int64(x if inside else 0.0)
 
 
 @inline
@@ -144,14 +143,14 @@ def to_uint64(x: Any) -> Any:
     inside = (x >= 0.0) & (x < 18446744073709551616.0)
     safe = x if inside else 0.0
     low = safe < 9223372036854775808.0
-    half = numba.uint64(numba.int64(safe if low else safe - 9223372036854775808.0))
-    return half if low else half + numba.uint64(9223372036854775808)
+    half = compiler.uint64(compiler.int64(safe if low else safe - 9223372036854775808.0))
+    return half if low else half + compiler.uint64(9223372036854775808)
 
 
 @inline
 def sign_float(x: Any) -> Any:
     """-1, 0 or 1; 0 for NaN."""
-    return numba.int64(x > 0) - numba.int64(x < 0)
+    return compiler.int64(x > 0) - compiler.int64(x < 0)
 
 
 @helper
@@ -220,8 +219,8 @@ def trunc_digits_uint(x: Any, digits: Any) -> Any:
     """A uint64 cut to `digits` < 0."""
     if digits >= 0:
         return x
-    scale = numba.uint64(power_of_ten(digits))
-    return numba.uint64(0) if digits < -18 else x - urem(x, scale)
+    scale = compiler.uint64(power_of_ten(digits))
+    return compiler.uint64(0) if digits < -18 else x - urem(x, scale)
 
 
 @helper

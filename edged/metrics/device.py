@@ -45,7 +45,7 @@ EVENT_KINDS = (
 
 PROCESS = table(
     gauge("edged_up", "Whether the daemon answered; if not, there are no other metrics."),
-    info("edged_build_info", "Versions.", "version", "python", "numba", "platform"),
+    info("edged_build_info", "Versions.", "version", "python", "numba", "platform", "kernels"),
     info(
         "edged_daemon_info",
         "The device, its board, and the epoch of its store.",

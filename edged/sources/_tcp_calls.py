@@ -17,12 +17,10 @@ from __future__ import annotations
 import platform
 import select
 import socket
-from collections.abc import Callable
 from typing import Any
 
-import numba
-from numba import types
-
+from kernels import registry
+from kernels.compiler import types
 from kernels.cpu.mem import copy_bytes, load_i32, load_u32, store_i64, store_u32
 
 # A row of the socket table.
@@ -64,28 +62,16 @@ _send = types.ExternalFunction("send", _size(_int, _size, _size, _int))
 _epoll_wait = types.ExternalFunction("epoll_wait", _int(_int, _size, _int, _int))
 _errno_at = types.ExternalFunction("__errno_location", _size())
 
-_SIGNATURES: list[tuple[Any, str]] = []
-
-
-def _compiled(signature: str) -> Callable[[Callable[..., Any]], Any]:
-    def register(function: Callable[..., Any]) -> Any:
-        loop = numba.njit(nogil=True, cache=True, error_model="numpy")(function)
-        _SIGNATURES.append((loop, signature))
-        return loop
-
-    return register
+MODULE = "edged.sources._tcp_calls"
 
 
 def prepare() -> None:
     """Compile everything here, or load it from numba's cache.  Other argument types raise after
     that."""
-    while _SIGNATURES:
-        loop, signature = _SIGNATURES.pop()
-        loop.compile(signature)
-        loop.disable_compile()
+    registry.close_loops(MODULE)
 
 
-@_compiled("int64(int64, int64, int64[:, ::1], int64[::1], int64, int64[::1])")
+@registry.loop("int64(int64, int64, int64[:, ::1], int64[::1], int64, int64[::1])")
 def wait(epoll: int, events: int, lines: Any, queue: Any, queued: int, writable: Any) -> Any:
     """Append connections with input after the first `queued` of `queue`; returns the new length.
 
@@ -115,7 +101,7 @@ def wait(epoll: int, events: int, lines: Any, queue: Any, queued: int, writable:
     return queued
 
 
-@_compiled(
+@registry.loop(
     "void(int64[::1], int64[:, ::1], uint8[:, ::1], int64[::1], int64, int64, int64[::1],"
     " int64[:, ::1], int64[:, ::1], int64[::1])"
 )
@@ -189,7 +175,7 @@ def receive(
         totals[3] += tail
 
 
-@_compiled("int64(int64[::1], int64[::1], int64[::1], int64[:, ::1], uint8[:, ::1], int64)")
+@registry.loop("int64(int64[::1], int64[::1], int64[::1], int64[:, ::1], uint8[:, ::1], int64)")
 def keep(fds: Any, starts: Any, left: Any, lines: Any, tails: Any, way: int) -> Any:
     """Keep the `left` bytes at `starts` for each connection and set its S_WAY; returns their sum.
 
@@ -206,7 +192,7 @@ def keep(fds: Any, starts: Any, left: Any, lines: Any, tails: Any, way: int) -> 
     return total
 
 
-@_compiled("int64(int64[::1], int64[::1], int64[::1], int64[:, ::1], int64, int64, int64[::1])")
+@registry.loop("int64(int64[::1], int64[::1], int64[::1], int64[:, ::1], int64, int64, int64[::1])")
 def send(numbers: Any, seqs: Any, fds: Any, lines: Any, frame: int, kind: int, unsent: Any) -> Any:
     """Send each producer in `numbers` a frame of `kind` with its entry of `seqs`; returns the
     count.

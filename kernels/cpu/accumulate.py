@@ -12,10 +12,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
 
+from kernels.compiler import intrinsic, ir, types
 from kernels.cpu import mem
 from kernels.cpu.columns import COLUMN
 from kernels.cpu.records import F64, I64, field, words

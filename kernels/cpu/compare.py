@@ -11,9 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
+from kernels.compiler import intrinsic, ir, types
 
 WIDTH = 32
 """Values of one comparison."""

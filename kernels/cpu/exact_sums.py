@@ -13,10 +13,8 @@ import math
 from typing import Any, NamedTuple
 
 import numpy as np
-from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
 
+from kernels.compiler import intrinsic, ir, types
 from kernels.cpu.records import I64, field, words
 from kernels.registry import device, kernel
 

@@ -22,10 +22,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
 
+from kernels.compiler import intrinsic, ir, types
 from kernels.cpu import mem
 from kernels.cpu.keys import CODE_FLOAT
 from kernels.registry import device, kernel

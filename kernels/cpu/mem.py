@@ -8,10 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from llvmlite import ir
-from numba import types
-from numba.core import cgutils
-from numba.extending import intrinsic
+from kernels.compiler import cgutils, intrinsic, ir, types
 
 
 def _loader(kind: Any, bits: int) -> Any:

@@ -10,13 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-import numba
 import numpy as np
-from llvmlite import ir
-from numba import types
-from numba.core import cgutils, codegen
-from numba.extending import intrinsic
 
+from kernels.compiler import cgutils, cpu_has, intrinsic, ir, types
 from kernels.cpu.rings import ENTRY, LOW, NEXT, PARTITION_SHIFT
 
 LANES, CHUNK_ROWS = 8, 256
@@ -30,8 +26,7 @@ ROWS = 8 * CHUNK_ROWS
 """Bytes from a candidate's count to its row; above 32 bits stands its partition, if `named`."""
 PLAIN = np.int64(1) << 61
 """Differences of times, bounds and disorder below this do not overflow."""
-_FEATURES = numba.config.CPU_FEATURES
-FAST = "+avx512vl" in (codegen.get_host_cpu_features() if _FEATURES is None else _FEATURES)
+FAST = cpu_has("avx512vl")
 """Whether the CPU compresses vectors in an instruction.  LLVM expands it for others."""
 
 _I32, _I64 = ir.IntType(32), ir.IntType(64)

@@ -43,11 +43,8 @@ import platform
 from typing import Any, NamedTuple
 
 import numpy as np
-from llvmlite import ir
-from numba import types
-from numba.core import cgutils
-from numba.extending import intrinsic
 
+from kernels.compiler import cgutils, intrinsic, ir, types
 from kernels.cpu import atomics, mem
 from kernels.cpu.records import ADDRESS, I64, field, get, keep, put, words
 from kernels.registry import device, kernel

@@ -135,8 +135,10 @@ _MATH = _mathematics()
 
 def _import(name: str, globals_: Any = None, locals_: Any = None, wanted: Any = (), level: int = 0):
     """The import statement of these modules."""
-    if name in ("numba", "math"):
-        return _NUMBA if name == "numba" else _MATH
+    if name == "kernels" and tuple(wanted) == ("compiler",):
+        return SimpleNamespace(compiler=_NUMBA)
+    if name in ("numba", "kernels.compiler", "math"):
+        return _MATH if name == "math" else _NUMBA
     part = name.removeprefix(f"{_ROOM}.")
     if part.startswith("runtime") or part == "intrinsics":
         return _module(part)

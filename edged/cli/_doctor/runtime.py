@@ -35,11 +35,19 @@ def python(machine: Machine) -> Iterator[Finding]:
 def kernels(machine: Machine) -> Iterator[Finding]:
     """Whether a start finds its machine code."""
     del machine
+    from edged.daemon.ahead import loops
+    from kernels.ahead import library_paths
+    from kernels.ahead.library import is_whole
+
+    if all(is_whole(path) for path in library_paths(loops()).values()):
+        yield ok("kernels", "compiled ahead of time")
+        return
     from kernels import registry
 
     compiled, total = registry.compiled()
     if compiled == total:
-        yield ok("kernels", f"{total} compiled")
+        text = f"{total} compiled, but no object of them: each start loads numba and its memory"
+        yield warning("kernels", text, "edged compile")
     else:
         text = (
             f"{total - compiled} of {total} are not compiled: the first start takes a minute longer"

@@ -35,6 +35,7 @@ class Build(TypedDict, total=False):
     python: Annotated[str, Field("")]
     numba: Annotated[str, Field("")]
     platform: Annotated[str, Field("")]
+    kernels: Annotated[str, Field("", description="`ahead of time` or `numba`")]
 
 
 class Process(TypedDict, total=False):
@@ -64,7 +65,7 @@ class Device(TypedDict, total=False):
     uptime_s: Annotated[float, Field(0)]
     wall_us: Annotated[int | None, Field(None, description="The daemon's wall clock")]
     started_wall_us: Annotated[int | None, Field(None)]
-    build: Annotated[Build, Field({"version": "", "python": "", "numba": "", "platform": ""})]
+    build: Annotated[Build, Field(dict.fromkeys(Build.__annotations__, ""))]
     process: Annotated[Process, Field({}, validate_default=True)]
     workers: Annotated[int, Field(0, description="Kernel threads")]
     beats: Annotated[int, Field(0, description="Since the daemon's start")]

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 
+from kernels.compiler import njit
 from kernels.cpu import atomics, mem
 from kernels.cpu.records import get, put
 from kernels.cpu.shuffle import memory
@@ -36,7 +36,7 @@ GROUP_SLOTS = 4
 
 def member(function: Any) -> Any:
     """An entry of a thread: it is compiled when it is first called, and cached."""
-    return numba.njit(nogil=True, cache=True, error_model="numpy")(function)
+    return njit(nogil=True, cache=True, error_model="numpy")(function)
 
 
 @device

@@ -19,9 +19,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 
+from kernels.compiler import carray
 from kernels.cpu import atomics, mem
 from kernels.cpu.columns import COLUMN
 from kernels.cpu.hash import K, fmix32
@@ -171,13 +171,13 @@ def aim_rows(ctx: int, batch: int, numbers: Any, begin: int, count: int) -> None
 @device
 def words_at(address: int, count: int) -> Any:
     """An int64 array at an address."""
-    return numba.carray(vectors.pointer(address), (count,), np.int64)
+    return carray(vectors.pointer(address), (count,), np.int64)
 
 
 @device
 def table_at(address: int, rows: int, columns: int) -> Any:
     """An int64 table at an address."""
-    return numba.carray(vectors.pointer(address), (rows, columns), np.int64)
+    return carray(vectors.pointer(address), (rows, columns), np.int64)
 
 
 @device

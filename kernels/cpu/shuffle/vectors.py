@@ -5,10 +5,7 @@ from __future__ import annotations
 import platform
 from typing import Any
 
-from llvmlite import ir
-from numba import types
-from numba.core import cgutils
-from numba.extending import intrinsic
+from kernels.compiler import cgutils, intrinsic, ir, types
 
 LANES = 16
 _X86 = platform.machine() in ("x86_64", "AMD64")

@@ -21,9 +21,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import types
-from numba.extending import intrinsic
 
+from kernels.compiler import intrinsic, types
 from kernels.cpu import mem
 from kernels.cpu.compare import ones
 from kernels.cpu.records import ADDRESS, I64, field, get, words
