@@ -24,7 +24,7 @@ from pathlib import Path
 from tests.fork_server import AHEAD, COMPILER, FDS_MAX, LENGTH_BYTES
 
 PR_SET_CHILD_SUBREAPER = 36
-MODULES = ("api", "edged", "edged.expressions.compile", "edged.uplink")
+MODULES = ("api", "edged", "edged.expressions.compile", "tests.beat.crashing")
 """What is forked: modules that are run by name."""
 PACKAGES = ("edged", "kernels", "governors", "api", "tests")
 """What a server has imported: another version of it is started as usual."""
