@@ -301,6 +301,9 @@ def show(console: Any, result: dict[str, Any]) -> None:
                       f"{r['joules_per_mtuple']:.2f}", f"{r['rss_mb']:.0f}",
                       str(r["equal"]))  # fmt: skip
     console.print(table)
+    for name, p in result["p_values"].items():
+        if p is not None:
+            console.print(f"  {name} of builtin and {FLINK} at the most jobs: p = {p:.2g}")
     for name, reason in result["left_out"].items():
         console.print(f"  left out: {name}: {reason}")
 
