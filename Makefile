@@ -93,11 +93,13 @@ install: $(READY) ## install on this machine without a package (as root; DESTDIR
 SUITE           ?= bookworm
 PYTHON_bookworm := 3.11
 PYTHON_trixie   := 3.13
+# The processor of their kernels.
+TARGET          := $(if $(filter aarch64,$(shell uname -m)),armv8-a,x86-64-v3)
 system: $(READY) ## prove package and service in a booted Debian (as root; SUITE=trixie for Debian 13)
 	@bash deploy/test_packages.sh system
-	@rm -f build/edged_*.deb
-	@VERSION="0.1.0+1 0.1.0+2" PYTHONS=$(PYTHON_$(SUITE)) LEVEL=1 deploy/debian/build.sh $(VENV)
-	@$(BIN)/python -m tests.system.booted --suite $(SUITE) build/edged_0.1.0+1_*.deb build/edged_0.1.0+2_*.deb
+	@VERSION="0.1.0+1 0.1.0+2" PYTHONS=$(PYTHON_$(SUITE)) LEVEL=1 TARGETS=$(TARGET) deploy/debian/build.sh $(VENV)
+	@$(BIN)/python -m tests.system.booted --suite $(SUITE) \
+	  build/edged_0.1.0+{1,2}_$$(dpkg --print-architecture).deb
 
 system-arm64: $(READY) ## prove the arm64 package under qemu (as root; long; not in CI)
 	@bash deploy/test_packages.sh arm64
@@ -107,11 +109,11 @@ system-arm64: $(READY) ## prove the arm64 package under qemu (as root; long; not
 system-dist-upgrade: $(READY) ## Debian 12 becomes Debian 13 under the package (as root; needs a network)
 	@bash deploy/test_packages.sh system
 	@$(BIN)/python -m tests.system.dist_upgrade \
-	  "$$(VERSION=0.1.0+1 PYTHONS="3.11 3.13" LEVEL=1 deploy/debian/build.sh $(VENV) | tail -n 1)"
+	  "$$(VERSION=0.1.0+1 PYTHONS="3.11 3.13" LEVEL=1 TARGETS=$(TARGET) deploy/debian/build.sh $(VENV) | tail -n 1)"
 
 system-image: $(READY) ## prove the container image under podman (as root)
-	@deploy/image.sh "$$(VERSION=0.1.0+1 LEVEL=1 deploy/debian/build.sh $(VENV) | tail -n 1)"
-	@$(BIN)/python -m tests.system.image build/edged_0.1.0+1_*.oci.tar
+	@deploy/image.sh "$$(VERSION=0.1.0+1 PYTHONS=3.11 LEVEL=1 TARGETS=$(TARGET) deploy/debian/build.sh $(VENV) | tail -n 1)"
+	@$(BIN)/python -m tests.system.image build/edged_0.1.0+1_$$(dpkg --print-architecture).oci.tar
 
 lock: ## resolve the lock files anew (needs uv on the PATH)
 	@for v in 3.10 3.11 3.12 3.13; do lock=requirements/py$${v/./}; \

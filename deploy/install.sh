@@ -15,8 +15,9 @@ fi
 
 if [ "${1:-}" = --remove ]; then
     sh deploy/debian/prerm remove
-    rm -f /usr/lib/systemd/system/edged{,-api,-collector,-governor-helper}.service \
-        /usr/lib/systemd/system/edged{,-governor-helper}.socket /usr/lib/sysusers.d/edged.conf \
+    rm -f /usr/lib/systemd/system/edged{,-api,-collector,-compact,-compile,-governor-helper}.service \
+        /usr/lib/systemd/system/edged{,-governor-helper}.socket \
+        /usr/lib/systemd/system/edged-compact.timer /usr/lib/sysusers.d/edged.conf \
         /usr/lib/tmpfiles.d/edged.conf /usr/lib/udev/rules.d/70-edged.rules /usr/bin/edged
     rm -rf /usr/share/doc/edged
     sh deploy/debian/postrm remove

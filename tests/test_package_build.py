@@ -6,6 +6,7 @@ import json
 import lzma
 import shutil
 import subprocess
+import sys
 import tarfile
 import zipfile
 from pathlib import Path
@@ -194,3 +195,20 @@ def test_the_build_takes_only_what_a_device_runs():
     for name in ("lib.cpython-311-x86_64-linux-gnu.so", "libarrow.so.2600", "_fs.py",
                  "libarrow_substrait.so.2600", "libarrow_dataset.so.2600"):  # fmt: skip
         assert not tree.LEFT_OUT.search(site + name), name
+
+
+def test_a_package_has_kernels_for_the_processors_of_its_architecture():
+    import wheels
+
+    import build
+    from kernels.ahead.targets import TARGETS
+
+    for architecture, names in build.TARGETS.items():
+        assert {TARGETS[name].machine for name in names} == {wheels.MACHINES[architecture]}
+    assert sorted(TARGETS) == sorted(name for names in build.TARGETS.values() for name in names)
+
+
+def test_nothing_is_compiled_where_a_start_finds_objects():
+    words = [sys.executable, "-m", "edged", "compile", "--if-missing"]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("kernels are ready: ahead of time")

@@ -1,18 +1,21 @@
 """Builds Debian packages for one architecture, on a machine of any.
 
     python deploy/debian/build.py --arch arm64 --version 0.1.0+7 [--python 3.11]... [--level 12]
+                                  [--target armv8-a]...
 
 A package carries an environment for each Python from 3.10 to 3.13 under /opt/edged/lib; what is
 equal in them is stored once.  The interpreter is the system's /usr/bin/python3, and its version
-chooses the environment.  Every shared object is checked: machine, libraries, newest versions of
-glibc's symbols.  Two builds of one commit are the same bytes.  Writes build/edged_VERSION_ARCH.deb
-and its SBOM.
+chooses the environment.  Kernels are compiled here for processors by name, whichever machine this
+is; their code does not depend on Python's version.  Every shared object is checked: machine,
+libraries, newest versions of glibc's symbols.  Two builds of one commit are the same bytes.  Writes
+build/edged_VERSION_ARCH.deb and its SBOM.
 """
 
 from __future__ import annotations
 
 import argparse
 import hashlib
+import itertools
 import os
 import re
 import shutil
@@ -33,6 +36,8 @@ BUILD = tree.SOURCE / "build"
 OBJECT = re.compile(r"\.so(\.[\d.]+)?$")
 SCRIPTS = ("preinst", "postinst", "prerm", "postrm")
 LEVEL = 12
+TARGETS = {"amd64": ("x86-64-v3", "x86-64-v2"), "arm64": ("armv8-a",)}
+"""Processors that kernels are compiled for (`kernels.ahead.targets`)."""
 SIZE_MAX = 250_000_000
 """Bytes that a package may have."""
 
@@ -44,6 +49,7 @@ def main() -> None:
     parser.add_argument("--version", action="append", required=True)
     parser.add_argument("--python", action="append", choices=wheels.PYTHONS)
     parser.add_argument("--level", type=int, default=LEVEL)
+    parser.add_argument("--target", action="append", choices=[*itertools.chain(*TARGETS.values())])
     options = parser.parse_args()
     project = tree.tomllib.loads((tree.SOURCE / "pyproject.toml").read_text())["project"]
     pythons = options.python or list(wheels.PYTHONS)
@@ -51,7 +57,7 @@ def main() -> None:
                for python in pythons}  # fmt: skip
     root = BUILD / f"deb-{options.arch}"
     shutil.rmtree(root, ignore_errors=True)
-    lay(root, carried, project)
+    lay(root, carried, project, objects(options.target or TARGETS[options.arch]))
     needs = check(root, options.arch)
     for version in options.version:
         bill = sbom.document(carried, version, options.arch, time_s())
@@ -73,14 +79,37 @@ def shelf(architecture: str, python: str) -> wheels.Shelf:
     return wheels.Shelf(directory, lock.read_text(), architecture, python)
 
 
-def lay(root: Path, carried: sbom.Wheels, project: dict[str, Any]) -> None:
+def objects(targets: Iterable[str]) -> list[Path]:
+    """Shared objects of the kernels for processors by name, kept in build/."""
+    from edged.daemon.ahead import loops
+    from kernels.ahead import target_paths
+
+    directory, found = BUILD / "objects", list[Path]()
+    for target in targets:
+        words = [sys.executable, "-m", "edged", "compile", "--for", target, "--output",
+                 str(directory)]  # fmt: skip
+        # A set's order is that of its hashes, and code's order may be a set's.
+        environ = {**os.environ, "PYTHONHASHSEED": "0"}
+        subprocess.run(words, check=True, cwd=tree.SOURCE, env=environ, stdout=sys.stderr)
+        found += target_paths(target, loops(), directory).values()
+    return found
+
+
+def lay(
+    root: Path, carried: sbom.Wheels, project: dict[str, Any], compiled: Iterable[Path]
+) -> None:
     """Lay out environments, programs, units, configuration and documents."""
+    compiled = list(compiled)
     for python, every in carried.items():
         site = root / tree.PREFIX / "lib" / f"python{python}" / "site-packages"
         site.mkdir(parents=True)
         for wheel in every:
             unpack(wheel, site)
         tree.own(site, project["version"])
+        brought = site / "kernels/objects"
+        brought.mkdir()
+        for file in compiled:
+            shutil.copyfile(file, brought / file.name)
     tree.environment(root / tree.PREFIX, project["scripts"])
     tree.system(root)
     (root / "usr/share/doc/edged/third-party-licences.txt").write_text(sbom.licences(carried))

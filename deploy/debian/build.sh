@@ -6,6 +6,7 @@
 #   VERSION  one or more, a package each; by default pyproject's and the number of commits
 #   PYTHONS  versions of Python that the package is for; by default all
 #   LEVEL    of compression, 12 by default
+#   TARGETS  processors that kernels are compiled for (edged compile --help); by default all of ARCH
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 venv=${1:-.venv}
@@ -29,4 +30,5 @@ fi
 words=(--arch "$ARCH" --level "${LEVEL:-12}")
 for version in $VERSION; do words+=(--version "$version"); done
 for minor in ${PYTHONS:-}; do words+=(--python "$minor"); done
+for target in ${TARGETS:-}; do words+=(--target "$target"); done
 exec "$python" deploy/debian/build.py "${words[@]}"

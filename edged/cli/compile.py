@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from kernels import ahead
 from kernels.ahead.targets import TARGETS
 
 
@@ -17,8 +18,10 @@ from kernels.ahead.targets import TARGETS
               "[default: this processor]")  # fmt: skip
 @click.option("--output", type=click.Path(file_okay=False, path_type=Path),
               help="With --for: their directory.  [default: the installation's]")  # fmt: skip
+@click.option("--if-missing", is_flag=True,
+              help="Compile nothing where a start finds objects.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Report as JSON.")
-def command(target: str | None, output: Path | None, as_json: bool) -> None:
+def command(target: str | None, output: Path | None, if_missing: bool, as_json: bool) -> None:
     """Compile all kernels: a minute or more once, then milliseconds.
 
     A start loads the objects for its processor, else those that --for has made and that the
@@ -28,14 +31,24 @@ def command(target: str | None, output: Path | None, as_json: bool) -> None:
         raise click.UsageError("--output needs --for")
     if target is not None:
         count, seconds = _compile_for(target, output)
+    elif if_missing and _found():
+        count, seconds = 0, 0.0
     else:
         from edged.daemon.compilation import compile_kernels
 
         count, seconds = compile_kernels(quiet=as_json, library=True)
     if as_json:
         click.echo(json.dumps({"kernels": count, "seconds": round(seconds, 3)}))
+    elif if_missing and not count:
+        click.echo(f"kernels are ready: {ahead.form()}")
     else:
         click.echo(f"{count} kernels ready in {seconds:.1f} s")
+
+
+def _found() -> bool:
+    from edged.daemon.ahead import use_libraries
+
+    return use_libraries()
 
 
 def _compile_for(target: str, output: Path | None) -> tuple[int, float]:

@@ -36,12 +36,15 @@ def kernels(machine: Machine) -> Iterator[Finding]:
     """Whether a start finds its machine code."""
     del machine
     from edged.daemon.ahead import loops
-    from kernels.ahead import library_paths
+    from kernels.ahead import library_paths, target_paths, targets
     from kernels.ahead.library import is_whole
 
-    if all(is_whole(path) for path in library_paths(loops()).values()):
-        yield ok("kernels", "compiled ahead of time")
-        return
+    found = {"": library_paths(loops())}
+    found |= {f" for {name}": target_paths(name, loops()) for name in targets.fitting()}
+    for words, paths in found.items():
+        if all(is_whole(path) for path in paths.values()):
+            yield ok("kernels", f"compiled ahead of time{words}")
+            return
     from kernels import registry
 
     compiled, total = registry.compiled()
