@@ -332,7 +332,8 @@ def draw(result: dict[str, Any], path: Path) -> None:
     names = [f"{jobs} job{'s' * (jobs > 1)}" + (f",\n{daemons} daemons" * (daemons > 1))
              for daemons, jobs in groups]  # fmt: skip
     axes[-1].set_xticks(range(len(groups)), names)
-    axes[0].legend(loc="upper right", ncols=len(forms))
+    labelled = axes[0].get_legend_handles_labels()
+    figure.legend(*labelled, loc="outside lower center", ncols=len(forms))
     axes[0].set_title("Machines that are watched at once, 66 fields a record")
     save(figure, path)
 
