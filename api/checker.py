@@ -108,7 +108,7 @@ class Checker:
             self._rest.cancel()
         if self._child is None or self._child.returncode is not None:
             self._child = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "edged.job.check",
+                sys.executable, "-m", "edged.platform.libraries", "edged.job.check",
                 stdin=PIPE, stdout=PIPE, stderr=DEVNULL, limit=LINE_BYTES_MAX,
             )  # fmt: skip
         return self._child

@@ -14,7 +14,7 @@ import subprocess
 import pytest
 from hypothesis import HealthCheck, settings
 
-from edged.daemon.ahead import use_libraries
+from edged.platform.libraries import use_libraries
 
 if os.environ.get("EDGED_TEST_LIBRARY"):  # before any kernel is imported
     use_libraries()
@@ -120,7 +120,7 @@ def pytest_configure(config):
         config.pluginmanager.register(NoSkips())
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as a shell leaves it to what ends in &
         signal.signal(signal.SIGINT, signal.default_int_handler)  # tests interrupt their processes
-    if not hasattr(config, "workerinput"):
+    if not hasattr(config, "workerinput") and not ahead.active():
         registry.forget_stale()  # numba does not notice changed helpers
 
 

@@ -48,7 +48,7 @@ PRELOADED = (
 def preload(form):
     """Import what commands import at their start, and load the kernels of a daemon."""
     if form == AHEAD:
-        from edged.daemon.ahead import use_libraries
+        from edged.platform.libraries import use_libraries
 
         use_libraries()
     for name in PRELOADED:

@@ -81,7 +81,7 @@ def shelf(architecture: str, python: str) -> wheels.Shelf:
 
 def objects(targets: Iterable[str]) -> list[Path]:
     """Shared objects of the kernels for processors by name, kept in build/."""
-    from edged.daemon.ahead import loops
+    from edged.platform.libraries import loops
     from kernels.ahead import target_paths
 
     directory, found = BUILD / "objects", list[Path]()

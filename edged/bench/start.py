@@ -130,7 +130,7 @@ def command(job: Path, rounds: int, kernel_rounds: int, path: Path | None) -> No
     """Time until a daemon is ready, its memory when idle, and the speed of its kernels."""
     from edged.daemon.compilation import compile_kernels
 
-    compile_kernels(quiet=False, library=True)
+    compile_kernels(quiet=False)
     figures = measure(job, rounds, kernel_rounds)
     for key, value in figures.items():
         if key not in ("machine", "kernels"):

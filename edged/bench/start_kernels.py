@@ -13,8 +13,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from edged.daemon.ahead import loops
 from edged.expressions import cache
+from edged.platform.libraries import loops
 from kernels import ahead, registry
 from kernels.ahead.library import Library
 

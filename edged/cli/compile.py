@@ -36,7 +36,7 @@ def command(target: str | None, output: Path | None, if_missing: bool, as_json: 
     else:
         from edged.daemon.compilation import compile_kernels
 
-        count, seconds = compile_kernels(quiet=as_json, library=True)
+        count, seconds = compile_kernels(quiet=as_json)
     if as_json:
         click.echo(json.dumps({"kernels": count, "seconds": round(seconds, 3)}))
     elif if_missing and not count:
@@ -46,15 +46,15 @@ def command(target: str | None, output: Path | None, if_missing: bool, as_json: 
 
 
 def _found() -> bool:
-    from edged.daemon.ahead import use_libraries
+    from edged.platform.libraries import use_libraries
 
     return use_libraries()
 
 
 def _compile_for(target: str, output: Path | None) -> tuple[int, float]:
     """The number of kernels compiled, none where the objects were there, and the seconds."""
-    from edged.daemon.ahead import loops
     from edged.errors import KernelError
+    from edged.platform.libraries import loops
     from kernels.ahead import OBJECTS
     from kernels.ahead.cross import build_for
     from kernels.ahead.elf import LinkError

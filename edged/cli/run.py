@@ -142,7 +142,7 @@ def command(
     end of stream.  A source that never ends is refused.  A stop before the end exits with 75, a
     source that cannot be read with 65.
     """
-    from edged.daemon.ahead import fallback, restart_with_libraries, use_libraries
+    from edged.platform.libraries import fallback, restart_with_libraries, use_libraries
 
     use_libraries()
     from edged.config import load
@@ -176,7 +176,7 @@ def command(
     log = LineLog(writer(), "warning" if quiet else config.log.level)
     if line := fallback():
         log(*line)
-    compile_kernels(as_json or quiet, plans, service.starting, _say_compiling(log), library=True)
+    compile_kernels(as_json or quiet, plans, service.starting, _say_compiling(log))
     restart_with_libraries()
     daemon = Daemon(settings, plans, log, service, origins, source, until_end, faulty)
     if until_end:

@@ -43,6 +43,9 @@ def command(
     dies is restarted.  Ctrl-C ships the last pages and ends all; the next start continues from
     the store.  A device is installed with its own units instead: docs/install.md.
     """
+    from edged.platform.libraries import use_libraries
+
+    use_libraries()
     from edged.cli._local_stack import LocalStack, StackLayout
     from edged.config.sections import DeviceSection
     from edged.daemon.compilation import compile_kernels

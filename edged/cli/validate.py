@@ -32,6 +32,9 @@ def command(document: str, values: bool, as_json: bool) -> None:
     Exits with 0 where it is valid, 65 where a job is not, 78 where the configuration is not; every
     fault carries its path.
     """
+    from edged.platform.libraries import use_libraries
+
+    use_libraries()
     from edged.documents.unchecked import UNCHECKED, unchecked_line
 
     config, paths, unchecked = None, dict[str, str](), list[str]()

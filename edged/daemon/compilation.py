@@ -29,13 +29,12 @@ def compile_kernels(
     plans: Iterable[JobPlan] = (),
     on_step: Say = lambda _: None,
     say: Say | None = None,
-    library: bool = False,
 ) -> tuple[int, float]:
-    """Compile or load every kernel, the TCP source's calls, and the expressions of `plans`.
+    """Compile or load every kernel, the calls of the TCP source, and the expressions of `plans`;
+    make the libraries for processes without a compiler (`kernels.ahead`).
 
     `on_step` is called every second with the state, on another thread.  `say` writes the lines;
     None: standard error, with a bar where that is a terminal.  With `quiet` there are neither.
-    With `library` the library for processes without a compiler is made too (`kernels.ahead`).
     Returns the number of kernels and the seconds.  Raises KernelError.
     """
     from edged.expressions import cache
@@ -56,8 +55,7 @@ def compile_kernels(
             for name in registry.compile_all():
                 report.ready(name)
             _tcp_calls.prepare()
-            if library:
-                _make_libraries(lines)
+            _make_libraries(lines)
         for text in texts:
             cache.kernel(text)  # a child process compiles it
             report.ready("an expression")
@@ -66,7 +64,7 @@ def compile_kernels(
 
 def _make_libraries(say: Say) -> None:
     """The libraries of kernels, for later starts; says why where there are none."""
-    from edged.daemon.ahead import loops
+    from edged.platform.libraries import loops
     from kernels.ahead.build import build_all
     from kernels.ahead.elf import LinkError
     from kernels.ahead.wrappers import UnsupportedType

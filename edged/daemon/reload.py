@@ -97,7 +97,8 @@ class Reloader:
 
     def _check(self) -> None:
         """Have a child process read and check the configuration."""
-        command = [sys.executable, "-m", "edged.daemon.configuration_check"]
+        child = "edged.daemon.configuration_check"
+        command = [sys.executable, "-m", "edged.platform.libraries", child]
         question = json.dumps(self._question).encode()
         try:
             done = subprocess.run(command, input=question, capture_output=True)

@@ -10,9 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from edged.daemon.ahead import loops
+from edged.platform import libraries
+from edged.platform.libraries import loops
 from kernels import ahead
-from kernels.ahead import build, linker, wrappers
+from kernels.ahead import Fallback, build, linker, wrappers
 from kernels.ahead.elf import LinkError
 from kernels.ahead.library import Library, is_whole, sealed
 from kernels.cpu import exact_sums, hash, pages, partition
@@ -100,6 +101,22 @@ def test_a_process_with_a_damaged_library_compiles_and_says_why(library, tmp_pat
     assert ahead.activate({}) and ahead.form() == "ahead of time"
 
 
+def test_a_process_that_has_made_libraries_begins_again_once(monkeypatch):
+    begun = []
+    monkeypatch.setattr(os, "execv", lambda *words: begun.append(words))
+    monkeypatch.setattr(ahead, "_CHOSEN", ahead.Chosen())
+    monkeypatch.setenv(libraries._RESTARTED, "")
+    monkeypatch.delenv(libraries._RESTARTED)
+    for why in (Fallback("by choice"), Fallback("cannot be loaded", is_fault=True)):
+        ahead.compile_instead(why)
+        libraries.restart_with_libraries()
+    assert not begun and libraries.fallback()[0] == "warning"
+    ahead.compile_instead(Fallback("missing", can_be_made=True))
+    libraries.restart_with_libraries()
+    libraries.restart_with_libraries()
+    assert begun == [(sys.executable, sys.orig_argv)]
+
+
 def test_what_no_wrapper_is_written_for_is_refused():
     for signature in ("void(int64[:])", "void(complex128)", "int64[::1](int64)"):
         with pytest.raises(wrappers.UnsupportedType):
@@ -112,7 +129,7 @@ def test_a_process_with_libraries_has_no_compiler_and_one_without_takes_none():
     """The library is that of `edged compile`."""
     assert all(map(is_whole, ahead.library_paths(loops()).values())), "run edged compile"
     text = (
-        "import sys; from edged.daemon.ahead import use_libraries; print(use_libraries());"
+        "import sys; from edged.platform.libraries import use_libraries; print(use_libraries());"
         "import edged.daemon.daemon, edged.daemon.configuration; from kernels import registry;"
         "print(any(m.split('.')[0] in ('numba', 'llvmlite') for m in sys.modules));"
         "print(len(list(registry.compile_all())) > 20)"
@@ -128,7 +145,7 @@ def test_a_process_with_libraries_has_no_compiler_and_one_without_takes_none():
 @pytest.mark.whole
 def test_a_generated_kernel_without_a_library_is_loaded_by_the_compiler(tmp_path):
     text = (
-        "import sys; from edged.daemon.ahead import use_libraries; assert use_libraries();"
+        "import sys; from edged.platform.libraries import use_libraries; assert use_libraries();"
         "from edged.expressions import cache; from edged.expressions.program import Predicate;"
         "from edged.data.schema import INT64, Field, Schema;"
         "source = Predicate.of('c', 'k > 41', Schema.of([Field('k', INT64)])).source.text;"

@@ -35,7 +35,7 @@ def python(machine: Machine) -> Iterator[Finding]:
 def kernels(machine: Machine) -> Iterator[Finding]:
     """Whether a start finds its machine code."""
     del machine
-    from edged.daemon.ahead import loops
+    from edged.platform.libraries import loops
     from kernels.ahead import library_paths, target_paths, targets
     from kernels.ahead.library import is_whole
 

@@ -1,9 +1,13 @@
-"""A daemon without a compiler: its kernels come from libraries (`kernels.ahead`)."""
+"""Processes without a compiler: their kernels come from libraries (`kernels.ahead`).
+
+`python -m edged.platform.libraries MODULE` runs a module in such a process.
+"""
 
 from __future__ import annotations
 
 import importlib.metadata
 import os
+import runpy
 import sys
 from pathlib import Path
 
@@ -53,3 +57,9 @@ def fallback() -> tuple[str, str] | None:
     if why is None or ahead.active():
         return None
     return "warning" if why.is_fault else "info", f"kernels are compiled by numba: {why.reason}"
+
+
+if __name__ == "__main__":
+    use_libraries()
+    del sys.argv[0]
+    runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
