@@ -32,6 +32,7 @@ from edged.beat.disk_full_gate import RETRY_MS, DiskFullGate
 from edged.beat.snapshots import Snapshots
 from edged.data.flow import State
 from edged.events.publisher import EventPublisher
+from edged.links.segments import Segments
 from edged.pages.sealed import SealedPage
 from edged.platform.clock import Clock
 from edged.sources.base import Source
@@ -102,11 +103,12 @@ class Committer:
         *,
         wake_heart: Task = lambda: None,
         on_landed: Callable[[list[int]], None] = lambda _: None,
+        segments: Segments | None = None,
     ) -> None:
         self._store, self._uplink, self._clock = store, uplink, clock
         self._wake_heart, self._on_landed = wake_heart, on_landed
         self.snapshots = Snapshots(store)
-        self.loose = LoosePages()
+        self.loose = LoosePages(segments)
         self.on_loose_acked: Callable[[str, int, int], None] = lambda *_: None
         """Called on the commit thread where pages of a job without a log are acknowledged."""
         self._failure: BaseException | None = None
@@ -134,8 +136,15 @@ class Committer:
         return self._finished
 
     def submit(self, commit: Commit) -> None:
-        """Enqueue a commit.  `busy` must be False, and is True until the commit has finished."""
+        """Enqueue a commit.  `busy` must be False, and is True until the commit has finished.
+
+        The pages of links are in flight from now on: `high` bounds those that wait for the disk,
+        too.
+        """
         self.check()
+        if self._uplink is not None:
+            self._uplink.sealed(commit.loose)
+            self._uplink.sealed(() if commit.record is None else commit.record.pages)
         self._enqueue(partial(self._commit, commit))
 
     def call(self, task: Task) -> None:

@@ -479,8 +479,8 @@ class Heart:
         tickets = [(source, source.seal()) for source in self.sources]
         commit = raced.commit(self.beat, tickets, self._sync, self._registry)
         commit.before = before
-        due = self._snapshot_schedule.due(raced.logged_bytes(), self._tables.loaded_bytes)
-        if commit.record is not None and due:
+        logged = raced.logged_bytes(), self._tables.loaded_bytes
+        if commit.record is not None and self._snapshot_schedule.due(*logged):
             commit.snapshot = self.save(reuse=True)  # no snapshot is being written
             commit.sync_files = self._tables.sync
         times.sealed_us = self._clock.monotonic_us()

@@ -97,11 +97,12 @@ class Inputs:
     def blocked_by_links(
         self, jobs: Sequence[JobRuntime], stalls: SourceStalls, now_us: int
     ) -> bool:
-        """Whether a beat of these jobs could neither take rows, because links are full, nor log
-        them.  Sources are not read then: a beat that only stages rows costs as much as another, a
-        tenth of the CPU time of three such hops in a row.
+        """Whether a beat of these jobs could neither take rows, because links are full, nor stage
+        any.  Sources are not read then: a beat that only stages rows costs as much as another, a
+        tenth of the CPU time of three such hops in a row.  The record of a job with a log says that
+        it is throttled before.
         """
-        if not jobs or not all(j.full and not j.plan.promises.logs for j in jobs):
+        if not jobs or not all(j.full and (j.throttled or not j.plan.promises.logs) for j in jobs):
             return False
         for job in jobs:
             job.throttled = True

@@ -20,6 +20,7 @@ from edged.beat.placed_operators import PlacedOperators
 from edged.beat.record import JobFacts, StreamFacts, input_count, read_inputs
 from edged.beat.saved_arrays import arrays_under, put_arrays
 from edged.beat.schedules import Schedules
+from edged.beat.sink_contexts import context_of, sink_context
 from edged.beat.stream_alignment import (
     StagedChunks,
     couplings,
@@ -49,7 +50,7 @@ class JobRuntime(PlacedOperators):
 
     def __init__(self, plan: JobPlan, context: SinkContext) -> None:
         self.plan = plan
-        context = _without_log(context) if not plan.promises.logs else context
+        context = context_of(plan, context)
         self.footprint = footprint_of(plan)
         self.scratch = Scratch()
         share = plan.promises.memory_bytes // 2 // max(1, len(plan.streams))
@@ -57,7 +58,7 @@ class JobRuntime(PlacedOperators):
         self.table_loads = TableLoads(plan)
         self.operators = self._new_operators(context)
         self.sinks: dict[str, Sink] = {
-            name: s.build(_sink_context(context, name)) for name, s in plan.sinks.items()
+            name: s.build(sink_context(context, name)) for name, s in plan.sinks.items()
         }
         for s in self.streams.values():  # where earlier positions are lost, any batch may be next
             s.staging.producers.names_lost = not plan.promises.logs
@@ -69,6 +70,9 @@ class JobRuntime(PlacedOperators):
         """Whether the last decision left rows staged only because of its row limit."""
         self.throttled = False
         """Whether the last decision took no rows because a sink is full."""
+        self.pressed = False
+        """Whether rows were staged at the last decision while a sink was full, so that sources with
+        more were not read."""
         self.saturated = False
         """Whether senders had sent more than the last decision took: it left rows because of its
         row limit, or staging was full.  Rows that wait for another stream do not count."""
@@ -101,13 +105,15 @@ class JobRuntime(PlacedOperators):
     def full(self) -> bool:
         """Whether a sink takes no more rows for now.  Rows that are to be drained are taken all the
         same."""
-        full = self.schedules.full or any(s.full for s in self.sinks.values())
-        return not self.draining and full
+        if self.draining:
+            return False
+        return any(s.full for s in self.sinks.values()) or self.schedules.full
 
     def released(self, now_us: int) -> bool:
         """Whether rows wait for a sink that was full and no longer is, or for an operator that can
         run now."""
-        return (self.throttled and not self.full) or self.schedules.wanted_at(now_us)
+        waited = self.throttled or self.pressed
+        return (waited and not self.full) or self.schedules.wanted_at(now_us)
 
     def drains_now(self, now_us: int) -> bool:
         """Whether it drains, and not only rows are left that wait for an operator to be ready."""
@@ -121,6 +127,7 @@ class JobRuntime(PlacedOperators):
         self.drained = self.drained and self.draining
         for s in self.streams.values():
             s.staging.held = self.draining or bool(self.problem) or state == PAUSED
+            s.staging.pressed = lambda: self.full
         self.schedules.prepare(state != PAUSED)
 
     @property
@@ -215,13 +222,14 @@ class JobRuntime(PlacedOperators):
             )
             for name, s in self.streams.items()
         }
-        busy = self.waiting() or self.full
+        waits, full = self.waiting(), self.full
+        busy, self.pressed = waits or full, full and self.staged() > 0
         loads = set() if busy else self.table_loads.chosen(self.streams, rows_max)
         staged_chunks |= {name: empty(staged_chunks[name]) for name in held | loads}
         free = self._admissible(staged_chunks)
-        self.throttled = job.throttled = self.full and any(free.values())
-        if self.throttled or self.waiting():
-            take, self.cut = dict.fromkeys(staged_chunks, 0), self.waiting() > 0
+        self.throttled = job.throttled = full and any(free.values())
+        if self.throttled or waits:
+            take, self.cut = dict.fromkeys(staged_chunks, 0), waits > 0
         else:
             take, self.cut = decide_take(staged_chunks, self.couplings, rows_max, rows_over, free)
         self.saturated = not self.throttled and self._is_saturated(take, free)
@@ -479,15 +487,6 @@ class JobRuntime(PlacedOperators):
             flows[name] = replace(flows[name], origins=origins if log.forwards else None)
         if s.plan.late == "dead_letter":
             flows[f"{name}.late"] = Flow(late, f.watermark_us)
-
-
-def _without_log(context: SinkContext) -> SinkContext:
-    """A context whose epoch is that of this run: numbers begin again with each one."""
-    return replace(context, epoch=context.run_epoch)
-
-
-def _sink_context(context: SinkContext, id: str) -> SinkContext:
-    return replace(context, directory=f"{context.directory}/{id}")
 
 
 def logged_inputs(job: JobRuntime, facts: JobFacts) -> dict[str, tuple[Batch, Chunks]]:

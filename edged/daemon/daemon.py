@@ -45,6 +45,7 @@ from edged.events.publisher import EventPublisher
 from edged.job.coexistence import check_coexistence, check_store_size
 from edged.job.plan import JobPlan, load_kinds
 from edged.links.in_flight import InFlight
+from edged.links.segments import Segments
 from edged.pages.container import GATEWAY_DIRECTORY
 from edged.placement.profile import load_profile
 from edged.platform.clock import Clock, SystemClock
@@ -222,12 +223,12 @@ def _build(
     publisher = EventPublisher(events)
     event_loop = EventLoop(clock)
     energy = _open_board(settings, clock, publisher, event_loop, workers)
-    in_flight = InFlight()
+    in_flight, segments = InFlight(), Segments()
     in_flight.on_low = event_loop.wake
     sinks, tables = (str(settings.directory / name) for name in ("sinks", "tables"))
     context = SinkContext(
         settings.device, store.device_epoch, sinks, workers, str(settings.files), tables,
-        in_flight=in_flight, run_epoch=store.session[1], wake=event_loop.wake,
+        in_flight=in_flight, segments=segments, run_epoch=store.session[1], wake=event_loop.wake,
         pricing=load_costs(settings.directory),
     )  # fmt: skip
     if energy is not None:
@@ -241,8 +242,9 @@ def _build(
     coalescer.set_jobs([job.plan for job in recovered.jobs])
     stats = Stats(clock, settings.trace, publisher)
     committer = Committer(
-        store, coalescer, clock, publisher, wake_heart=event_loop.wake, on_landed=stats.landed
-    )
+        store, coalescer, clock, publisher, wake_heart=event_loop.wake, on_landed=stats.landed,
+        segments=segments,
+    )  # fmt: skip
     links = LinkConfig(store.device_epoch, store.session, str(settings.files))
     control = UplinkControl(committer, event_loop, uplink, coalescer, links, in_flight)
     control.set_drops(recovered.registry.drops())

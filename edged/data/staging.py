@@ -24,7 +24,7 @@ Staging belongs to the loop's thread.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -195,6 +195,8 @@ class Staging:
         """The messages that staged rows come from; None: nothing asks for them."""
         self.held = False
         """Whether the source must not read: the job is paused or drains."""
+        self.pressed: Callable[[], bool] = lambda: False
+        """Whether beats take no rows for now, because a sink is full."""
         self._half_bytes = max(bytes_max // 2, 1)
         self._high, self._low = self._half_bytes * 4 // 5, self._half_bytes // 2
         self._ahead = self._half_bytes // 8
@@ -255,8 +257,9 @@ class Staging:
         """Bytes that may be staged before the source must stop reading.
 
         0 from the high watermark until staging falls below the low one, and while it is held.
+        While beats take no rows, what is staged is enough: more would be acknowledged and wait.
         """
-        if self.held:
+        if self.held or (self._tail > self._head and self.pressed()):
             return 0
         live = self.live_bytes()
         self._full = live > self._low if self._full else live >= self._high

@@ -14,6 +14,7 @@ from edged.data.scratch import Scratch
 from edged.links.compression import NEVER, MessageCompressor
 from edged.links.page import LINK_HEADER_BYTES, LinkPage
 from edged.links.page_memory import PageMemory
+from edged.links.segments import Segments
 from edged.links.template import template_of
 from kernels.cpu import link_messages as kernels
 from kernels.cpu.columns import COLUMN
@@ -48,13 +49,20 @@ class Train:
 class MessageWriter:
     """Writes the messages of one schema."""
 
-    def __init__(self, schema: Schema, compress: str, entropy_bits_max: float) -> None:
+    def __init__(
+        self,
+        schema: Schema,
+        compress: str,
+        entropy_bits_max: float,
+        segments: Segments | None = None,
+    ) -> None:
+        """`segments` hold the pages of a job without a log; compressed ones are copied there."""
         self._plain = template_of(schema)
         self._compressor: MessageCompressor | None = None
         if compress != NEVER:
             self._compressor = MessageCompressor(schema, self._plain, compress, entropy_bits_max)
         self._scratch = Scratch()
-        self.memory = PageMemory()
+        self.memory = PageMemory(segments if self._compressor is None else None)
         self.version = zlib.crc32(schema.to_json().encode())
         """Of the schema."""
         self.head_bytes = int(self._plain.spots[SPOTS.head])

@@ -54,7 +54,7 @@ class OpenRows:
     ) -> None:
         self._link, self._instance = link, instance
         self._schema, self._writer, self._buffer = schema, writer, buffer
-        self._batch = empty_batch(schema)
+        self._batch = self._empty = empty_batch(schema)
         self._marks: list[_Mark] = []
         self._memory = (Scratch(), Scratch())
         self._taken = Scratch()
@@ -139,7 +139,7 @@ class OpenRows:
         if done:
             self.opened_us = wall_us
         if done == count:
-            self._batch = empty_batch(self._schema)
+            self._batch = self._empty
             if self._marks:
                 self.watermark_us = self._marks[-1].watermark_us
                 self._marks.clear()

@@ -2,13 +2,16 @@
 
 A page's bytes are valid until the second `turn` after they were taken.  One commit is in flight at
 most: when a beat begins, the pages of the beat before the last one are in the log, or in the
-memory that the sending process reads (`edged.store.loose_pages`).
+memory that the sending process reads (`edged.store.loose_pages`).  With segments they are written
+into that memory at once, and valid until their receiver has acknowledged them.
 """
 
 from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
+
+from edged.links.segments import Segment, Segments
 
 BLOCK_BYTES_MIN = 1 << 20
 KEPT_BYTES_MAX = 32 << 20
@@ -23,13 +26,18 @@ class PageMemory:
     reuse = True
     """Whether blocks are used again; an arm of benchmarks allocates each time."""
 
-    def __init__(self) -> None:
+    def __init__(self, segments: Segments | None = None) -> None:
+        self._segments = segments if self.reuse else None
+        self._place: tuple[Segment, int, int] | None = None
+        """Segment, place and size of the last room."""
         self._blocks: list[Bytes] = []
         self._before: list[Bytes] = []
         self._block = self._used = 0
 
     def turn(self) -> None:
         """Begin a beat."""
+        if self._segments is not None:
+            return
         kept, size = self._before if self.reuse else [], 0
         for i, block in enumerate(kept):
             size += block.size
@@ -41,6 +49,10 @@ class PageMemory:
 
     def room(self, size: int) -> Bytes:
         """Memory for `size` bytes; `take` says how many of them are used."""
+        if self._segments is not None:
+            segment, at = self._segments.reserve(size)
+            self._place = segment, at, size
+            return segment.bytes[at : at + size]
         while self._block < len(self._blocks):
             block = self._blocks[self._block]
             if block.size - self._used >= size:
@@ -51,4 +63,7 @@ class PageMemory:
 
     def take(self, size: int) -> None:
         """Keep the first `size` bytes of the last `room`."""
+        if self._segments is not None and self._place is not None:
+            self._segments.shorten(*self._place, size)
+            return
         self._used += size + 7 & ~7

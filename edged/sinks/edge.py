@@ -73,7 +73,9 @@ class EdgeSink(Sink):
         schema = plan.input.schema
         self._plan, self._in_flight = plan, context.in_flight
         self.name = link_name(plan.job, plan.id)
-        self._writer = writer = MessageWriter(schema, plan.compress, plan.entropy_max)
+        self._writer = writer = MessageWriter(
+            schema, plan.compress, plan.entropy_max, context.segments
+        )
         self._open = [
             OpenRows(self.name, k, schema, writer, plan.buffer) for k in range(len(plan.to))
         ]
@@ -82,7 +84,8 @@ class EdgeSink(Sink):
         self._past: list[int] = []
         """Numbers of the last messages of instances that the link no longer has."""
         self._none = Shares([_no_rows() for _ in plan.to])
-        self._batch, self._shares = empty_batch(schema), self._none
+        self._empty = empty_batch(schema)
+        self._batch, self._shares = self._empty, self._none
         self._watermark_us = 0
         self._origins: Origins | None = None
         self._counts = dict.fromkeys(
@@ -94,8 +97,10 @@ class EdgeSink(Sink):
     @property
     def full(self) -> bool:
         """Whether it has too much in flight."""
-        names = (self.name, *self._forwarding.routes.values())
-        return self._in_flight is not None and any(self._in_flight.is_full(n) for n in names)
+        if self._in_flight is None:
+            return False
+        routes = self._forwarding.routes.values()
+        return self._in_flight.is_full(self.name) or any(map(self._in_flight.is_full, routes))
 
     def write(self, beat: BeatContext, flow: Flow) -> None:
         """Deal the rows out; `seal` makes messages of them."""
@@ -120,7 +125,7 @@ class EdgeSink(Sink):
             if count or mine.rows or due:
                 sealed = mine.add(self._batch, rows, self._watermark_us, beat.wall_us, due)
                 found += self._counted(sealed)
-        self._batch, self._shares = empty_batch(self._batch.schema), self._none
+        self._batch, self._shares = self._empty, self._none
         return found
 
     def forwarded(self, name: str, instance: int, seq: int) -> tuple[str, int] | None:

@@ -1,67 +1,33 @@
-"""Loose pages: sealed pages of jobs without a log, in memory until they are acknowledged.
-
-They are in segments: anonymous files in memory, which the sending process opens by their path below
-`/proc`.  A segment whose pages are all acknowledged is written again from its begin; it is never
-closed, so that a path always means the same memory.  With the process, all of it is gone.
-"""
+"""Loose pages: sealed pages of jobs without a log, in memory until they are acknowledged
+(`edged.links.segments`)."""
 
 from __future__ import annotations
 
-import mmap
-import os
 from collections import deque
 from collections.abc import Collection, Iterable
 
+import numpy as np
+
+from edged.links.segments import Segment, Segments
 from edged.pages.sealed import SealedPage
 from edged.store.page_index import PageRef, Route
-
-SEGMENT_BYTES = 4 << 20
-"""Least size of a segment."""
-
-
-class _Segment:
-    """Memory with a path; `used` bytes are taken, by `pages` pages that are not acknowledged."""
-
-    def __init__(self, size: int) -> None:
-        self._fd = os.memfd_create("edged-pages")
-        os.ftruncate(self._fd, size)
-        self._memory = mmap.mmap(self._fd, size)
-        self.path = f"/proc/{os.getpid()}/fd/{self._fd}"
-        self.size, self.used, self.pages = size, 0, 0
-
-    def room(self) -> int:
-        """Bytes that are free at its end: all of them where no page is left."""
-        if not self.pages:
-            self.used = 0
-        return self.size - self.used
-
-    def add(self, page: SealedPage) -> PageRef:
-        """Copy a page in."""
-        at, length = self.used, len(page.data)
-        self._memory[at : at + length] = page.data
-        self.used, self.pages = at + length, self.pages + 1
-        return PageRef(page.key, self.path, at, length)
-
-    def close(self) -> None:
-        """Give the memory back."""
-        self._memory.close()
-        os.close(self._fd)
 
 
 class LoosePages:
     """See the module's docstring.  Belongs to the commit thread."""
 
-    def __init__(self) -> None:
-        self._segments: list[_Segment] = []
-        self._pages: dict[Route, deque[tuple[PageRef, _Segment]]] = {}
+    def __init__(self, segments: Segments | None = None) -> None:
+        self._segments = Segments() if segments is None else segments
+        self._pages: dict[Route, deque[tuple[PageRef, Segment]]] = {}
         self._last: dict[Route, int] = {}
 
     def add(self, pages: Iterable[SealedPage]) -> list[PageRef]:
-        """Keep pages; returns their places."""
+        """Keep pages, copied unless a link has written them into a segment; returns their
+        places."""
         refs = []
         for page in pages:
-            segment = self._with_room(len(page.data))
-            ref = segment.add(page)
+            segment, at = self._segments.place_of(page.data) or self._copied(page)
+            ref = PageRef(page.key, segment.path, at, len(page.data))
             route = (page.key.stream, page.key.partition)
             self._pages.setdefault(route, deque()).append((ref, segment))
             self._last[route] = page.key.seq
@@ -74,7 +40,7 @@ class LoosePages:
             return False
         queue = self._pages[stream, partition]
         while queue and queue[0][0].key.seq <= seq:
-            queue.popleft()[1].pages -= 1
+            self._segments.release(queue.popleft()[1])
         return True
 
     def give_up(self, served: Collection[str]) -> list[tuple[str, int, int, int]]:
@@ -86,7 +52,7 @@ class LoosePages:
             if queue:
                 found.append((stream, partition, queue[0][0].key.seq, queue[-1][0].key.seq))
             for _, segment in queue:
-                segment.pages -= 1
+                self._segments.release(segment)
             self._last.pop((stream, partition))
         return found
 
@@ -102,17 +68,14 @@ class LoosePages:
 
     def bytes(self) -> int:
         """Memory that the segments take."""
-        return sum(segment.size for segment in self._segments)
+        return self._segments.nbytes()
 
     def close(self) -> None:
         """Give the memory back."""
-        for segment in self._segments:
-            segment.close()
+        self._segments.close()
 
-    def _with_room(self, size: int) -> _Segment:
-        for segment in reversed(self._segments):
-            if segment.room() >= size:
-                return segment
-        segment = _Segment(max(SEGMENT_BYTES, size))
-        self._segments.append(segment)
-        return segment
+    def _copied(self, page: SealedPage) -> tuple[Segment, int]:
+        size = len(page.data)
+        segment, at = self._segments.reserve(size)
+        segment.bytes[at : at + size] = np.frombuffer(page.data, np.uint8)
+        return segment, at

@@ -30,7 +30,7 @@ from edged.platform.timers import TimerFd
 from edged.uplink.handle import Uplink
 
 if TYPE_CHECKING:
-    from edged.pages.sealed import PageKey
+    from edged.pages.sealed import PageKey, SealedPage
     from edged.store.gaps import Gap
     from edged.store.page_index import PageRef
 
@@ -87,6 +87,14 @@ class UploadCoalescer:
         if within_us != self._within_us:
             self._within_us = within_us
             self.release()
+
+    def sealed(self, pages: Iterable[SealedPage]) -> None:
+        """Count pages of links that will be offered; any thread."""
+        links = [page for page in pages if is_link(page.key.stream)]
+        if links:
+            self._in_flight.sealed(
+                (p.key.stream, p.key.partition, p.key.seq, len(p.data)) for p in links
+            )
 
     def offer(self, refs: Iterable[PageRef]) -> None:
         """Add new pages, or new locations of known pages, in order of seq within each partition."""
