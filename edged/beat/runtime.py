@@ -199,7 +199,8 @@ class JobRuntime(PlacedOperators):
         for s in self.streams.values():
             s.forget()
         reopened = self._reopen() if race else {}
-        self._judge(monotonic_us, wall_us)
+        unread = {name: s.staging.full for name, s in self.streams.items()}
+        self._judge(monotonic_us, wall_us, unread)
         facts = {name: s.logged() for name, s in self.streams.items()}
         for name, watermark_us in reopened.items():
             facts[name].reopen_us = watermark_us
@@ -218,7 +219,7 @@ class JobRuntime(PlacedOperators):
                 chunks[name].stop,
                 chunks[name].time_min,
                 None if self.draining else s.time.horizon(s.staging.producers, monotonic_us),
-                s.staging.full,
+                unread[name],
             )
             for name, s in self.streams.items()
         }
@@ -232,7 +233,7 @@ class JobRuntime(PlacedOperators):
             take, self.cut = dict.fromkeys(staged_chunks, 0), waits > 0
         else:
             take, self.cut = decide_take(staged_chunks, self.couplings, rows_max, rows_over, free)
-        self.saturated = not self.throttled and self._is_saturated(take, free)
+        self.saturated = not self.throttled and self._is_saturated(take, free, unread)
         take |= {name: len(chunks[name]) for name in loads}
         for name, count in take.items():
             f, s = facts[name], self.streams[name]
@@ -414,8 +415,8 @@ class JobRuntime(PlacedOperators):
                 s.close_round()
         return watermarks
 
-    def _judge(self, monotonic_us: int, wall_us: int) -> None:
-        """Find the producers that are too far behind to count."""
+    def _judge(self, monotonic_us: int, wall_us: int, unread: Mapping[str, bool]) -> None:
+        """Find the producers that are too far behind to count; none of an unread stream."""
         if self.draining:
             return
         streams = self.streams.items()
@@ -423,12 +424,15 @@ class JobRuntime(PlacedOperators):
         fronts = {n: s.front_us(active[n], wall_us) for n, s in streams}
         for name, s in self.streams.items():
             others = (fronts[c.other] for c in self.couplings if c.stream == name)
-            s.judge(max(fronts[name], *others, WATERMARK_MIN_US), active[name], monotonic_us)
+            counts = np.zeros_like(active[name]) if unread[name] else active[name]
+            s.judge(max(fronts[name], *others, WATERMARK_MIN_US), counts, monotonic_us)
 
-    def _is_saturated(self, take: Mapping[str, int], free: Mapping[str, int]) -> bool:
+    def _is_saturated(
+        self, take: Mapping[str, int], free: Mapping[str, int], unread: Mapping[str, bool]
+    ) -> bool:
         """See `saturated`."""
         return any(
-            take[name] < free[name] or (s.staging.full and not s.aligned)
+            take[name] < free[name] or (unread[name] and not s.aligned)
             for name, s in self.streams.items()
             if s.plan.source.listens
         )
@@ -484,7 +488,8 @@ class JobRuntime(PlacedOperators):
         flows[name] = Flow(batch, f.watermark_us, s.populated or s.plan.table is None)
         if (log := s.staging.origins) is not None:
             origins = log.take(f.rows, s.staging.producers.ids)
-            flows[name] = replace(flows[name], origins=origins if log.forwards else None)
+            if log.forwards:
+                flows[name] = replace(flows[name], origins=origins)
         if s.plan.late == "dead_letter":
             flows[f"{name}.late"] = Flow(late, f.watermark_us)
 

@@ -76,10 +76,9 @@ class StreamRuntime:
         return min(front, wall_us) if wall_us >= CLOCK_SANE_US else front
 
     def judge(self, front_us: int, active: Mask, monotonic_us: int) -> None:
-        """Find the producers that are too far behind to count; see `edged.beat.laggards`."""
+        """Find the producers that are too far behind to count; see `edged.beat.laggards`.  `active`
+        are none while staging is full: the rows of a slow producer may be unread."""
         producers = self.staging.producers
-        if self.staging.full:  # the rows of a slow producer may be unread
-            active = np.zeros_like(active)
         changed = self.laggards.judge(
             producers,
             self.staging.arrived(),

@@ -11,7 +11,8 @@ before.
 
 `fresh` is the best row again, with memory of columns allocated for each beat.  `shaped` has a
 second link of 1 Gbit/s.
-`latency` has open loops: half of the highest rate with buffers of 16 KiB, and 100 packets/s.
+`latency` has open loops with buffers of 16 KiB: half of the highest rate that such buffers have, and
+100 packets/s.
 `switches` compares the relay where a race takes all packets that are there with one for each
 packet; both get packets one by one and send them on in buffers of 1 MiB.
 `raw` is a relay of bytes with plain sockets, `disk` what the disk writes durably.
@@ -54,6 +55,7 @@ BUFFERS = (0, KIB, 4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, MIB)
 SIZES = (50, 100, 200, 400, 1000, 10_000)
 SHAPED_SIZES = (200,)
 TICK_S = 0.002
+SHORT_BUFFER = 16 * KIB
 SHORT_LATENCY = "4ms"
 """The jobs' promise at half load."""
 DRAIN_S = 180.0
@@ -83,7 +85,7 @@ def _rows(sizes: tuple[int, ...], buffers: tuple[int, ...], modes: tuple[str, ..
 
 DEFAULT_ROWS = (
     *_rows((50,), (MIB,), MODES),
-    *_rows((50,), (16 * KIB,), (VOLATILE,)),
+    *_rows((50,), (SHORT_BUFFER,), (VOLATILE,)),
     *_rows((50,), (0, KIB), (RESULTS,)),
     *_rows((200, 10_000), (MIB,), (VOLATILE, THROUGH)),
     *_rows((10_000,), (MIB,), (EXACTLY_ONCE,)),
@@ -174,9 +176,9 @@ def measure_latency(mode: str, rate: float, scope: RelayScope) -> list[Row]:
     found = []
     for load, packets_per_s in (("half", rate / 2), ("100 packets/s", 100.0)):
         batch = max(1, min(1024, int(packets_per_s * TICK_S)))
-        hops = Hops(mode, 50, 16 * KIB)
+        hops = Hops(mode, 50, SHORT_BUFFER)
         if load == "half":
-            hops = bulk(mode, 50, 16 * KIB, latency=SHORT_LATENCY)
+            hops = bulk(mode, 50, SHORT_BUFFER, latency=SHORT_LATENCY)
         row = measure(hops, scope.seconds, scope.warm_s, rate=packets_per_s, batch=batch)
         found.append({"load": load, **row})
     return found
@@ -233,7 +235,9 @@ def run(scope: RelayScope, say: Say, modes: tuple[str, ...], on_row: Callable[[R
     result["latency"] = []
     if scope.latency and best:
         say("latency")
-        result["latency"] = measure_latency(best["mode"], best["packets_per_s"], scope)
+        same = [r for r in small if r["buffer_bytes"] == SHORT_BUFFER] or [best]
+        fast = max(same, key=lambda r: r["packets_per_s"])
+        result["latency"] = measure_latency(fast["mode"], fast["packets_per_s"], scope)
     if scope.arms and best:
         say("fresh memory, a link of 1 Gbit/s")
         result |= measure_arms(best["mode"], scope)
