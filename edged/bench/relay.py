@@ -11,8 +11,8 @@ before.
 
 `fresh` is the best row again, with memory of columns allocated for each beat.  `shaped` has a
 second link of 1 Gbit/s.
-`latency` has open loops with buffers of 16 KiB: half of the highest rate that such buffers have, and
-100 packets/s.
+`latency` has open loops with buffers of 16 KiB: half of the highest rate with such buffers, and 100
+packets/s.
 `switches` compares the relay where a race takes all packets that are there with one for each
 packet; both get packets one by one and send them on in buffers of 1 MiB.
 `raw` is a relay of bytes with plain sockets, `disk` what the disk writes durably.
@@ -55,9 +55,8 @@ BUFFERS = (0, KIB, 4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, MIB)
 SIZES = (50, 100, 200, 400, 1000, 10_000)
 SHAPED_SIZES = (200,)
 TICK_S = 0.002
-SHORT_BUFFER = 16 * KIB
-SHORT_LATENCY = "4ms"
-"""The jobs' promise at half load."""
+SHORT_BUFFER, SHORT_LATENCY = 16 * KIB, "4ms"
+"""Buffers and the jobs' promise at half load."""
 DRAIN_S = 180.0
 
 
