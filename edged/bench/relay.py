@@ -86,9 +86,8 @@ DEFAULT_ROWS = (
     *_rows((50,), (MIB,), MODES),
     *_rows((50,), (SHORT_BUFFER,), (VOLATILE,)),
     *_rows((50,), (0, KIB), (RESULTS,)),
-    *_rows((200, 10_000), (MIB,), (VOLATILE, THROUGH)),
-    *_rows((10_000,), (MIB,), (EXACTLY_ONCE,)),
-    *_rows((400, 1000), (MIB,), (VOLATILE,)),
+    *_rows((200, 400, 1000, 10_000), (MIB,), (VOLATILE,)),
+    *_rows((10_000,), (MIB,), (THROUGH, EXACTLY_ONCE)),
 )
 SCOPES = {
     "default": RelayScope(DEFAULT_ROWS),
