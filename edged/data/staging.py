@@ -47,7 +47,6 @@ CHUNK_BYTES = 28
 """Memory that one chunk's entry takes."""
 ROWS_MIN = 1024
 """Least rows of a half, if its share of memory allows."""
-
 Int64s = npt.NDArray[np.int64]
 
 
@@ -256,8 +255,8 @@ class Staging:
     def room(self) -> int:
         """Bytes that may be staged before the source must stop reading.
 
-        0 from the high watermark until staging falls below the low one, and while it is held.
-        While beats take no rows, what is staged is enough: more would be acknowledged and wait.
+        0 from the high watermark until staging falls below the low one, while it is held, and,
+        while beats take no rows, with any row: more would be acknowledged and wait.
         """
         if self.held or (self._tail > self._head and self.pressed()):
             return 0
