@@ -241,10 +241,8 @@ def _build(
     coalescer = UploadCoalescer(uplink, clock, settings.store_bytes_max, store.pending(), in_flight)
     coalescer.set_jobs([job.plan for job in recovered.jobs])
     stats = Stats(clock, settings.trace, publisher)
-    committer = Committer(
-        store, coalescer, clock, publisher, wake_heart=event_loop.wake, on_landed=stats.landed,
-        segments=segments,
-    )  # fmt: skip
+    committer = Committer(store, coalescer, clock, publisher, wake_heart=event_loop.wake,
+                          on_landed=stats.landed, segments=segments)  # fmt: skip
     links = LinkConfig(store.device_epoch, store.session, str(settings.files))
     control = UplinkControl(committer, event_loop, uplink, coalescer, links, in_flight)
     control.set_drops(recovered.registry.drops())
