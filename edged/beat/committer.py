@@ -32,7 +32,7 @@ from edged.beat.disk_full_gate import RETRY_MS, DiskFullGate
 from edged.beat.snapshots import Snapshots
 from edged.data.flow import State
 from edged.events.publisher import EventPublisher
-from edged.links.segments import Segments
+from edged.links.segments import PageSegments
 from edged.pages.sealed import SealedPage
 from edged.platform.clock import Clock
 from edged.sources.base import Source
@@ -103,7 +103,7 @@ class Committer:
         *,
         wake_heart: Task = lambda: None,
         on_landed: Callable[[list[int]], None] = lambda _: None,
-        segments: Segments | None = None,
+        segments: PageSegments | None = None,
     ) -> None:
         self._store, self._uplink, self._clock = store, uplink, clock
         self._wake_heart, self._on_landed = wake_heart, on_landed

@@ -45,7 +45,7 @@ from edged.events.publisher import EventPublisher
 from edged.job.coexistence import check_coexistence, check_store_size
 from edged.job.plan import JobPlan, load_kinds
 from edged.links.in_flight import InFlight
-from edged.links.segments import Segments
+from edged.links.segments import PageSegments
 from edged.pages.container import GATEWAY_DIRECTORY
 from edged.placement.profile import load_profile
 from edged.platform.clock import Clock, SystemClock
@@ -223,7 +223,7 @@ def _build(
     publisher = EventPublisher(events)
     event_loop = EventLoop(clock)
     energy = _open_board(settings, clock, publisher, event_loop, workers)
-    in_flight, segments = InFlight(), Segments()
+    in_flight, segments = InFlight(), PageSegments()
     in_flight.on_low = event_loop.wake
     sinks, tables = (str(settings.directory / name) for name in ("sinks", "tables"))
     context = SinkContext(

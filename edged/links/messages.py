@@ -14,7 +14,7 @@ from edged.data.scratch import Scratch
 from edged.links.compression import NEVER, MessageCompressor
 from edged.links.page import LINK_HEADER_BYTES, LinkPage
 from edged.links.page_memory import PageMemory
-from edged.links.segments import Segments
+from edged.links.segments import PageSegments
 from edged.links.template import template_of
 from kernels.cpu import link_messages as kernels
 from kernels.cpu.columns import COLUMN
@@ -54,7 +54,7 @@ class MessageWriter:
         schema: Schema,
         compress: str,
         entropy_bits_max: float,
-        segments: Segments | None = None,
+        segments: PageSegments | None = None,
     ) -> None:
         """`segments` hold the pages of a job without a log; compressed ones are copied there."""
         self._plain = template_of(schema)

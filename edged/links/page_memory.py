@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from edged.links.segments import Segment, Segments
+from edged.links.segments import PageSegment, PageSegments
 
 BLOCK_BYTES_MIN = 1 << 20
 KEPT_BYTES_MAX = 32 << 20
@@ -26,9 +26,9 @@ class PageMemory:
     reuse = True
     """Whether blocks are used again; an arm of benchmarks allocates each time."""
 
-    def __init__(self, segments: Segments | None = None) -> None:
+    def __init__(self, segments: PageSegments | None = None) -> None:
         self._segments = segments if self.reuse else None
-        self._place: tuple[Segment, int, int] | None = None
+        self._place: tuple[PageSegment, int, int] | None = None
         """Segment, place and size of the last room."""
         self._blocks: list[Bytes] = []
         self._before: list[Bytes] = []

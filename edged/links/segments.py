@@ -21,7 +21,7 @@ SEGMENT_BYTES = 4 << 20
 """Least size of a segment."""
 
 
-class Segment:
+class PageSegment:
     """Memory with a path; `used` bytes are taken, by `pages` pages."""
 
     def __init__(self, size: int) -> None:
@@ -39,32 +39,32 @@ class Segment:
         return self.size - self.used
 
 
-class Segments:
+class PageSegments:
     """All segments of a daemon.  Thread-safe: the heart's thread writes pages, the commit thread
     releases them."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._all: list[Segment] = []
+        self._all: list[PageSegment] = []
 
-    def reserve(self, size: int) -> tuple[Segment, int]:
+    def reserve(self, size: int) -> tuple[PageSegment, int]:
         """A segment and the place in it for a page of `size` bytes, until it is released."""
         with self._lock:
             found = next((s for s in reversed(self._all) if s.room() >= size), None)
             if found is None:
-                found = Segment(max(SEGMENT_BYTES, size))
+                found = PageSegment(max(SEGMENT_BYTES, size))
                 self._all.append(found)
             at, found.used = found.used, found.used + size
             found.pages += 1
             return found, at
 
-    def shorten(self, segment: Segment, at: int, reserved: int, size: int) -> None:
+    def shorten(self, segment: PageSegment, at: int, reserved: int, size: int) -> None:
         """The page at `at` takes only `size` of its bytes."""
         with self._lock:
             if segment.used == at + reserved:
                 segment.used = at + (size + 7 & ~7)
 
-    def place_of(self, page: bytes | memoryview) -> tuple[Segment, int] | None:
+    def place_of(self, page: bytes | memoryview) -> tuple[PageSegment, int] | None:
         """Where a page lies; None: elsewhere."""
         start = address(np.frombuffer(page, np.uint8))
         with self._lock:
@@ -73,7 +73,7 @@ class Segments:
                     return segment, start - segment.first
         return None
 
-    def release(self, segment: Segment) -> None:
+    def release(self, segment: PageSegment) -> None:
         """A page of a segment is no longer needed."""
         with self._lock:
             segment.pages -= 1

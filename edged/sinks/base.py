@@ -14,7 +14,7 @@ from edged.data.workers import Workers
 from edged.documents.reach import Reach
 from edged.links.in_flight import InFlight
 from edged.links.page import is_link
-from edged.links.segments import Segments
+from edged.links.segments import PageSegments
 from edged.links.target import LinkTarget
 from edged.pages.container import is_carried
 from edged.pages.sealed import PageKey, SealedPage
@@ -61,7 +61,7 @@ class SinkContext:
     """The disk of those files; None: the system's."""
     in_flight: InFlight | None = None
     """What links have in flight; None: it is not counted."""
-    segments: Segments | None = None
+    segments: PageSegments | None = None
     """Memory for the pages of links of jobs without a log."""
     run_epoch: int = 0
     """As `epoch`, of this run of the daemon."""

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable
 
 import numpy as np
 
-from edged.links.segments import Segment, Segments
+from edged.links.segments import PageSegment, PageSegments
 from edged.pages.sealed import SealedPage
 from edged.store.page_index import PageRef, Route
 
@@ -16,9 +16,9 @@ from edged.store.page_index import PageRef, Route
 class LoosePages:
     """See the module's docstring.  Belongs to the commit thread."""
 
-    def __init__(self, segments: Segments | None = None) -> None:
-        self._segments = Segments() if segments is None else segments
-        self._pages: dict[Route, deque[tuple[PageRef, Segment]]] = {}
+    def __init__(self, segments: PageSegments | None = None) -> None:
+        self._segments = PageSegments() if segments is None else segments
+        self._pages: dict[Route, deque[tuple[PageRef, PageSegment]]] = {}
         self._last: dict[Route, int] = {}
 
     def add(self, pages: Iterable[SealedPage]) -> list[PageRef]:
@@ -74,7 +74,7 @@ class LoosePages:
         """Give the memory back."""
         self._segments.close()
 
-    def _copied(self, page: SealedPage) -> tuple[Segment, int]:
+    def _copied(self, page: SealedPage) -> tuple[PageSegment, int]:
         size = len(page.data)
         segment, at = self._segments.reserve(size)
         segment.bytes[at : at + size] = np.frombuffer(page.data, np.uint8)

@@ -10,7 +10,7 @@ from edged.beat.runtime import JobRuntime
 from edged.data.flow import BeatContext, Flow
 from edged.data.schema import TYPES, Field, Schema
 from edged.links.in_flight import InFlight
-from edged.links.segments import Segments
+from edged.links.segments import PageSegments
 from edged.sinks.base import Flush, SinkContext
 from edged.store.loose_pages import LoosePages
 from tests.beat.support import T0, Live, batch_of
@@ -65,7 +65,7 @@ def test_a_page_counts_once_when_it_is_sealed_and_when_it_is_offered(hop):
 
 @pytest.mark.parametrize("compress", ["never", "always"])
 def test_messages_without_a_log_lie_where_they_are_sent_from(compress):
-    segments, sink_plan = Segments(), plan(SCHEMA, 1, buffer="1KiB", compress=compress)
+    segments, sink_plan = PageSegments(), plan(SCHEMA, 1, buffer="1KiB", compress=compress)
     context = SinkContext("dev", 9, "", shapes.ONE, segments=segments)
     sink, loose, seen = sink_plan.build(context), LoosePages(segments), []
     for number in range(1, 9):
@@ -88,7 +88,7 @@ def test_messages_without_a_log_lie_where_they_are_sent_from(compress):
 
 
 def test_a_page_that_is_not_acknowledged_is_never_written_over():
-    segments = Segments()
+    segments = PageSegments()
     first, at = segments.reserve(3 << 20)
     first.bytes[at : at + 8] = 7
     segments.shorten(first, at, 3 << 20, 100)
