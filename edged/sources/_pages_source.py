@@ -36,6 +36,9 @@ _MESSAGE_BYTES_MAX = 64 << 20
 _HEALTHY_S = 5.0
 """A process that lived this long is started again at once."""
 _GOODBYE_S = 5.0
+_ORPHAN_S, _ORPHAN_POLL_S = 5.0, 0.05
+"""Longest wait for the port after the daemon was killed, and between two tries: the process that
+it left behind has the port until it notices."""
 
 
 @dataclass(frozen=True)
@@ -106,13 +109,13 @@ class PagesSource(TcpSource):
         self._check_files()
         ports = {s.port for s in leaving if isinstance(s, PagesSource)}
         if self._gateway.port not in ports:
-            self._listener = listen(self._gateway.host, self._gateway.port)
+            self._listener = self._listen()
 
     def start(self) -> None:
         """Bind both sockets, and start the process.  Raises ConfigError."""
         self._check_files()
         if self._listener is None:
-            self._listener = listen(self._gateway.host, self._gateway.port)
+            self._listener = self._listen()
         super().start()
         self._timer = TimerFd()
         self._control = select.epoll()
@@ -156,6 +159,19 @@ class PagesSource(TcpSource):
     def counters(self) -> Mapping[str, int | float]:
         """Those of the TCP source, and how often the process was started."""
         return {**super().counters(), "starts": self._starts}
+
+    def _listen(self) -> socket.socket:
+        """The listener.  Where the file of the last daemon's socket is still there, that daemon was
+        killed, and its process may have the port for a moment.  Raises ConfigError."""
+        killed = Path(self._admission.path).exists()
+        deadline_s = time.monotonic() + (_ORPHAN_S if killed else 0.0)
+        while True:
+            try:
+                return listen(self._gateway.host, self._gateway.port)
+            except ConfigError:
+                if time.monotonic() >= deadline_s:
+                    raise
+            time.sleep(_ORPHAN_POLL_S)
 
     def _check_files(self) -> None:
         for key in ("tokens", "tls_cert", "tls_key"):

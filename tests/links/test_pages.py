@@ -1,6 +1,7 @@
 """A gateway takes devices' pages: it decodes them into a job, or sends them on to the centre."""
 
 import contextlib
+import socket
 import time
 from pathlib import Path
 from typing import NamedTuple
@@ -255,6 +256,27 @@ def test_a_gateway_whose_store_is_full_refuses_with_a_pause_and_goes_on(tmp_path
             device.drain()
             until(lambda: gate.status()["store"]["backlog_pages"] == 0)
         check_same(landing, spool)
+
+
+def test_a_killed_daemon_gets_its_port_back_from_the_process_that_it_left_behind(tmp_path):
+    gate = Part(tmp_path, "gate", decode_job(tmp_path / "out"))
+    gate.ready(300)
+    gate.kill()
+    until(lambda: free(gate.port))
+    assert (tmp_path / "gate" / "store" / f"pages-{gate.port}").exists()
+    with socket.create_server(("127.0.0.1", gate.port)) as held:
+        gate.restart()
+        time.sleep(1.0)
+        gate.check()
+        held.close()
+        gate.ready(300)
+    gate.stop()
+
+
+def free(port):
+    with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+        return True
+    return False
 
 
 def test_pages_become_rows_of_a_job_once_each_over_kills(tmp_path):

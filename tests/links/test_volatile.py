@@ -10,8 +10,9 @@ import pytest
 
 from edged.errors import JobError
 from edged.job.plan import parse_job
+from edged.links.segments import SEGMENT_BYTES
 from edged.pages.sealed import PageKey, SealedPage
-from edged.store.loose_pages import SEGMENT_BYTES, LoosePages
+from edged.store.loose_pages import LoosePages
 from tests.beat.support import changed, copy_job
 from tests.links.chain import Hop, Last, hop_job, rows
 
