@@ -14,6 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy.ma  # noqa: F401  np.unique imports it at its first call, which would be in a beat
+
 from edged.beat.committer import Committer
 from edged.beat.forwarded_acks import ForwardedAcks
 from edged.beat.heart import Heart
