@@ -198,9 +198,8 @@ def test_the_build_takes_only_what_a_device_runs():
 
 
 def test_a_package_has_kernels_for_the_processors_of_its_architecture():
-    import wheels
-
     import build
+    import wheels
     from kernels.ahead.targets import TARGETS
 
     for architecture, names in build.TARGETS.items():

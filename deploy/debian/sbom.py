@@ -15,9 +15,10 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-import wheels
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+
+import wheels
 
 LICENCE = re.compile(r"[^/]+\.dist-info/(licenses/.+[^/]|(LICEN[CS]E|COPYING|NOTICE|AUTHORS)[^/]*)")
 LIBRARY = re.compile(r"\.libs/[^/]+\.so[.\d]*$")
