@@ -41,6 +41,9 @@ def command(
     Relative paths are shown as they lead from the working directory.  With --board also its watts
     and joules per million tuples there; simulated.
     """
+    from edged.platform.libraries import use_libraries
+
+    use_libraries()
     from rich.console import Console
 
     from edged.control.table_debts import debts

@@ -83,6 +83,9 @@ def command(
     machine and are scaled to the board, or calibrated there (--store).  Every figure is simulated,
     none is measured.
     """
+    from edged.platform.libraries import use_libraries
+
+    use_libraries()
     from rich.console import Console
 
     import governors.profile_reader
