@@ -31,7 +31,8 @@ java_package() {
   local version
   if may_install; then apt-get update -qq; fi # a fresh machine knows no packages yet
   for version in 17 21 25; do
-    if apt-cache show "openjdk-$version-jre-headless" >/dev/null 2>&1; then
+    # `apt-cache show` succeeds without output for a package that others only name
+    if [ -n "$(apt-cache madison "openjdk-$version-jre-headless" 2>/dev/null)" ]; then
       echo "openjdk-$version-jre-headless"
       return
     fi

@@ -109,6 +109,19 @@ def test_without_root_one_command_is_named_that_installs_all(tmp_path):
         assert package in command
 
 
+def test_the_oldest_java_that_this_debian_has_is_named(tmp_path):
+    """Debian 13 knows openjdk-17 only as a name: `apt-cache show` says nothing and succeeds."""
+    cache = """#!{sh}
+[ "$1" = madison ] && [ "$2" = openjdk-21-jre-headless ] && echo "$2 | 21.0.13 | trixie/main"
+exit 0
+"""
+    for name, text in (("apt-cache", cache), ("id", "#!{sh}\necho 1000\n")):
+        (tmp_path / name).write_text(text.format(sh=shutil.which("sh")))
+        (tmp_path / name).chmod(0o755)
+    done = packages(tmp_path, "apt-get")
+    assert "openjdk-21-jre-headless" in done.stderr and "openjdk-17" not in done.stderr
+
+
 APT = """#!{sh}
 echo "$*" >>{calls}
 [ "$2" != --assume-no ] || {{ echo "Need to get 5 kB of archives."; exit 1; }}

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 JAVA_MIN = 17
 _INSTALL = {
-    "apt-get": "apt-get install -y openjdk-17-jre-headless",
+    "apt-get": "apt-get install -y {package}",
     "dnf": "dnf install -y java-17-openjdk-headless",
     "apk": "apk add openjdk17-jre-headless",
     "pacman": "pacman -S --noconfirm jre17-openjdk-headless",
@@ -158,8 +158,20 @@ def install_command() -> str:
     for tool, command in _INSTALL.items():
         if shutil.which(tool):
             root = tool == "brew" or (hasattr(os, "geteuid") and os.geteuid() == 0)
-            return command if root else f"sudo {command}"
+            named = command.format(package=_debian_package())
+            return named if root else f"sudo {named}"
     return "your system's package manager (a Java 17 runtime, headless)"
+
+
+def _debian_package() -> str:
+    """The oldest Java that Spark runs on and that this release of Debian or Ubuntu has."""
+    names = [f"openjdk-{version}-jre-headless" for version in (JAVA_MIN, 21, 25)]
+    try:
+        words = ["apt-cache", "madison", *names]
+        listed = subprocess.run(words, capture_output=True, text=True, check=False).stdout
+    except OSError:
+        listed = ""
+    return next((name for name in names if f"{name} |" in listed), names[0])
 
 
 def _settings(master: str) -> dict[str, str]:

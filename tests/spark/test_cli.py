@@ -87,6 +87,16 @@ def test_an_old_java_is_named(tmp_path, monkeypatch):
     assert install_command()
 
 
+@pytest.mark.parametrize("version", [17, 21])
+def test_the_java_of_this_debian_is_named(tmp_path, monkeypatch, version):
+    line = f"openjdk-{version}-jre-headless | {version}.0.13+9-1 | http://deb.debian.org trixie"
+    for name, text in (("apt-get", ""), ("apt-cache", f"echo '{line}'\n")):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert install_command().endswith(f"apt-get install -y openjdk-{version}-jre-headless")
+
+
 def test_package_writes_the_zip(tmp_path, request):
     done = edged(request.config.rootpath, "package", tmp_path / "edged.zip")
     assert done.returncode == 0, done.stderr
