@@ -72,9 +72,8 @@ def command(
     job: str, board: str, mode: str | None, rate: str, latency: str | None, policy: str | None,
     pairs: tuple[str, ...], battery_j: float | None, seconds: float, seed: int, sends: float,
     matches: float, upload_within: str | None, suspend_watts: float | None, memory_cap: bool,
-    ambient: float | None, max_celsius: float | None,
-    sweep: str | None, store: Path | None, gpu: bool, gpu_load: str | None, gpu_share: float,
-    json_path: Path | None, plot: Path | None,
+    ambient: float | None, max_celsius: float | None, sweep: str | None, store: Path | None,
+    gpu: bool, gpu_load: str | None, gpu_share: float, json_path: Path | None, plot: Path | None,
 ) -> None:  # fmt: skip
     """Run JOB's beats on a simulated board in virtual time: power, energy a tuple, latency, clocks
     and sleep, and what bounds the rate.

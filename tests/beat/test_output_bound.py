@@ -21,6 +21,7 @@ from edged.sinks.base import SinkContext
 from edged.store import Store
 from tests.beat.support import ARROW, T0, Daemon, HandClock, Live, join_job, stream
 
+LIGHT_FILE = "light.json"
 COLUMNS = {"key": "string?", "time": "timestamp", "value": "int64"}
 TWO_JOINS = {
     "name": "joining",
@@ -228,6 +229,14 @@ def light_job():
     }
 
 
+class TwoJobs(Daemon):
+    """A daemon with both jobs."""
+
+    def write(self, document):
+        super().write(document)
+        (self.path / LIGHT_FILE).write_text(json.dumps(self.here(light_job())))
+
+
 def arrow(rows):
     """Rows as producers send them."""
     columns = zip(*rows, strict=True)
@@ -246,10 +255,8 @@ def light_rows(status):
 
 
 def test_a_daemon_joins_many_rows_of_one_key_in_bounded_memory_beside_another_job(tmp_path):
-    many, light = 3500, light_job()
-    light_file = tmp_path / "light.json"
-    daemon = Daemon(tmp_path, heavy_job(tmp_path / "out"), str(light_file))
-    light_file.write_text(json.dumps(daemon.here(light)))
+    many = 3500
+    daemon = TwoJobs(tmp_path, heavy_job(tmp_path / "out"), str(tmp_path / LIGHT_FILE))
     with (
         daemon,
         daemon.producer("r") as left,

@@ -1,6 +1,5 @@
 """What `edged bench start` reads of a process."""
 
-import os
 import subprocess
 import sys
 
@@ -8,14 +7,23 @@ import pytest
 
 from edged.bench.start import memory
 
+HELD = "x = bytearray(b'1' * 40_000_000); print(1, flush=True); input()"
+HOLDER = (
+    "import subprocess, sys; print(1, flush=True); input(); "
+    "subprocess.run([sys.executable, '-c', sys.argv[1]])"
+)
+
 
 def test_memory_is_resident_of_the_process_and_proportional_with_its_children():
-    rss, alone = memory(os.getpid())
-    held = "x = bytearray(b'1' * 40_000_000); print(1, flush=True); input()"
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with subprocess.Popen([sys.executable, "-c", held], **pipes) as child:
-        child.stdout.readline()
-        after, together = memory(os.getpid())
-        child.stdin.close()
-    assert after == pytest.approx(rss, abs=20)
-    assert together > alone + 30
+    words = [sys.executable, "-c", HOLDER, HELD]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
+        holder.stdout.readline()
+        rss, alone = memory(holder.pid)
+        holder.stdin.write(b"\n")
+        holder.stdin.flush()
+        holder.stdout.readline()
+        after, together = memory(holder.pid)
+        holder.stdin.write(b"\n")
+        holder.stdin.close()
+    assert after == pytest.approx(rss, abs=5)
+    assert together > alone + 35
