@@ -227,14 +227,13 @@ def command(full: bool, quick: bool, data: tuple[str, ...], path: Path | None) -
 
     Takes about eight minutes; with --full three times as long.
     """
-    from rich.console import Console
-
     from edged.bench.relay_report import write
+    from edged.console.consoles import figures_console
     from edged.daemon.compilation import compile_kernels
 
     if full and quick:
         raise click.UsageError("--full and --quick exclude each other")
-    console = Console(stderr=True)
+    console = figures_console()
     compile_kernels(quiet=False)
     scope = CompressScope(30 if full else 10, data=data or DATA)
     if quick:

@@ -167,11 +167,10 @@ def command(seconds: float, path: Path | None) -> None:
 
     Takes a minute and a half.
     """
-    from rich.console import Console
-
+    from edged.console.consoles import figures_console
     from edged.daemon.compilation import compile_kernels
 
-    console = Console(stderr=True)
+    console = figures_console()
     compile_kernels(quiet=False)
     rows = []
     with console.status("starting") as line:

@@ -157,12 +157,11 @@ def command(
     plot: Path | None,
 ) -> None:
     """Throughput, latency, bytes written and recovery at each durability, beside RocksDB."""
-    from rich.console import Console
-
     from edged.bench.durability_report import draw, show
+    from edged.console.consoles import figures_console
     from edged.daemon.compilation import compile_kernels
 
-    console = Console(stderr=True)
+    console = figures_console()
     compile_kernels(quiet=False)
     rows, batches, rates = [], batches or MESSAGE_ROWS, rates or RATES
     with console.status("starting") as line:

@@ -251,11 +251,10 @@ def command(
     plot: Path | None,
 ) -> None:
     """Throughput, cost and latency from socket to durable page."""
-    from rich.console import Console
-
+    from edged.console.consoles import figures_console
     from edged.daemon.compilation import compile_kernels
 
-    console = Console(stderr=True)
+    console = figures_console()
     compile_kernels(quiet=False)
     loads = (0.25, 0.5, 0.9) if latency_seconds else ()
     settings = Settings(seconds, window, match_rate, connections, batch, tolerance, workers, loads,

@@ -231,15 +231,12 @@ def command(path: Path | None, plot: Path | None) -> None:
     Takes seconds: all figures are simulated, nothing is measured. The tables show published values
     and the error above idle.
     """
-    from rich.console import Console
-
     from edged.bench.energy_report import draw, show
+    from edged.console.consoles import figures_console
 
     checks.output("--json", path)
     checks.output("--plot", plot)
-    console = Console(stderr=True, highlight=False)
-    if not console.is_terminal:
-        console.width = 110
+    console = figures_console()
     with console.status("") as status:
         result = measure(status.update)
     if path is not None:

@@ -347,11 +347,10 @@ def draw(result: dict[str, Any], path: Path) -> None:
 @click.option("--plot", type=click.Path(path_type=Path), help="Draw the figures here (PNG).")
 def command(quick: bool, full: bool, path: Path | None, plot: Path | None) -> None:
     """Jobs that watch manufacturing machines: built in, as kernels, and in SQL."""
-    from rich.console import Console
-
+    from edged.console.consoles import figures_console
     from edged.daemon.compilation import compile_kernels
 
-    console = Console(stderr=True)
+    console = figures_console()
     if not EXAMPLES.is_dir():
         raise click.ClickException(f"the kernels are not there: {EXAMPLES}; run it in a checkout")
     compile_kernels(quiet=False)

@@ -146,10 +146,11 @@ async def _measure(
 @click.option("--json", "path", type=click.Path(path_type=Path), help="Write the figures here.")
 def command(devices: tuple[int, ...], quick: bool, path: Path | None) -> None:
     """CPU time, latency and gaps of a collector with a fleet of devices."""
-    from rich.console import Console
     from rich.table import Table
 
-    console, phases = Console(stderr=True), QUICK if quick else Phases()
+    from edged.console.consoles import figures_console
+
+    console, phases = figures_console(), QUICK if quick else Phases()
     sizes = devices or ((100,) if quick else SIZES)
     with console.status("starting") as line:
         rows = [measure(size, phases, line.update) for size in sizes]

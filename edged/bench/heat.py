@@ -167,11 +167,11 @@ def command(
 
     Every figure is simulated, none is measured; a run is deterministic.
     """
-    from rich.console import Console
+    from edged.console.consoles import figures_console
 
     checks.output("--json", path)
     checks.output("--plot", plot)
-    console = Console(stderr=True, highlight=False)
+    console = figures_console()
     with console.status("") as status:
         result = measure(boards, ambients, loads, seconds, status.update)
     if path is not None:

@@ -99,11 +99,10 @@ def _cycles(pid: int, seconds: float) -> int | None:
 @click.option("--json", "path", type=click.Path(path_type=Path), help="Write the figures here.")
 def command(seconds: float, warm: float, path: Path | None) -> None:
     """CPU time, wakeups and memory of an almost idle daemon."""
-    from rich.console import Console
-
+    from edged.console.consoles import figures_console
     from edged.daemon.compilation import compile_kernels
 
-    console = Console(stderr=True)
+    console = figures_console()
     compile_kernels(quiet=False)
     result = measure(seconds, warm, console.print)
     if path is not None:

@@ -309,13 +309,10 @@ def command(
     record read, one random line of hash heads read and written, a 20-byte ring entry written and
     one read. Per match: 20 random bytes read and 16 written (kernels/cpu/roofline.py).
     """
-    from rich.console import Console
-
+    from edged.console.consoles import figures_console
     from edged.daemon.compilation import compile_kernels
 
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        console.width = 100
+    console = figures_console()
     compile_kernels(quiet=False)
     members = load_joins()
     for name in kernel:

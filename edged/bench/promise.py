@@ -284,14 +284,14 @@ def command(full: bool, quick: bool, promises: tuple[str, ...], path: Path | Non
 
     Takes about 8 minutes; with --full two hours, with --quick seconds.  Joules are simulated.
     """
-    from rich.console import Console
     from rich.progress import Progress
 
+    from edged.console.consoles import figures_console
     from edged.daemon.compilation import compile_kernels
 
     if full and quick:
         raise click.UsageError("--full and --quick exclude each other")
-    console = Console(stderr=True)
+    console = figures_console()
     compile_kernels(quiet=False)
     scope = _chosen(FULL if full else QUICK if quick else DEFAULT, [int(p) for p in promises])
     with Progress(console=console) as progress:

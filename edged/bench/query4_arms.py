@@ -112,7 +112,13 @@ def cells_of(members: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def _in_a_process(arm: Arm) -> dict[str, Any]:
-    command = [sys.executable, "-m", "edged.bench.query4", json.dumps(asdict(arm))]
+    command = [
+        sys.executable,
+        "-m",
+        "edged.platform.libraries",
+        "edged.bench.query4",
+        json.dumps(asdict(arm)),
+    ]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         last = done.stderr.strip().splitlines()[-1:] or [f"exit code {done.returncode}"]

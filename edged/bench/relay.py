@@ -55,7 +55,7 @@ BUFFERS = (0, KIB, 4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, MIB)
 SIZES = (50, 100, 200, 400, 1000, 10_000)
 SHAPED_SIZES = (200,)
 TICK_S = 0.002
-SHORT_BUFFER, SHORT_LATENCY = 16 * KIB, "4ms"
+SHORT_BUFFER, SHORT_LATENCY = 16 * KIB, "8ms"
 """Buffers and the jobs' promise at half load."""
 DRAIN_S = 180.0
 
@@ -270,15 +270,14 @@ def command(
 
     Takes at most 8 minutes; with --full two hours.
     """
-    from rich.console import Console
-
     from edged.bench.relay_jobs import run_jobs
     from edged.bench.relay_report import draw, show, write
+    from edged.console.consoles import figures_console
     from edged.daemon.compilation import compile_kernels
 
     if full and quick:
         raise click.UsageError("--full and --quick exclude each other")
-    console = Console(stderr=True)
+    console = figures_console()
     compile_kernels(quiet=False)
     scope = SCOPES["full" if full else "quick" if quick else "default"]
     scope = scope if seconds is None else replace(scope, seconds=seconds)

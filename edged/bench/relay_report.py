@@ -18,19 +18,22 @@ def write(path: Path | None, result: dict[str, Any]) -> None:
 
 def show(console: Any, result: dict[str, Any]) -> None:
     """Print the table."""
+    from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    table = Table(title="Packets through three daemons", title_justify="left")
+    table = Table(title="Packets through three daemons", title_justify="left", box=SIMPLE_HEAD,
+                  padding=(0, 0))  # fmt: skip
     jobs = "last_of_peak" in result
-    headings = ["jobs"] if jobs else ["mode", "packet B", "buffer KiB"]
-    for heading in (*headings, "M packets/s", "wire MB/s", "CPU-s / M"):
-        table.add_column(heading, justify="right")
+    headings = ["jobs"] if jobs else ["mode", "bytes", "buffer\nKiB"]
+    headings += ["M/s", "MB/s\nwire", "CPU-s\na M"]
     if not jobs:
-        for heading in ("p50 ms", "p99 ms", "switches / 5 s", "faults / s", "GC"):
-            table.add_column(heading, justify="right")
-    table.add_column("once, in order")
+        headings += ["p50\nms", "p99\nms", "switches\nin 5 s", "faults\na s"]
+    for heading in headings:
+        table.add_column(heading, justify="left" if heading == "mode" else "right", no_wrap=True)
+    table.add_column("in\norder", justify="right", no_wrap=True)
     for r in result["rows"]:
-        table.add_row(*(_job_cells(r) if jobs else _cells(r)), str(r["in_order_once"]))
+        cells = _job_cells(r) if jobs else _cells(r)
+        table.add_row(*cells, "once" if r["in_order_once"] else "[red]NO[/]")
     console.print(table)
     for line in _lines(result):
         console.print(f"  {line}")
@@ -46,12 +49,11 @@ def _job_cells(r: dict[str, Any]) -> list[str]:
 
 
 def _cells(r: dict[str, Any]) -> list[str]:
-    mode = r["mode"] + ("" if r["sender"] == "bulk" else ", one by one")
+    mode = r["mode"] + ("" if r["sender"] == "bulk" else ", single")
     return [
         mode, f"{r['packet_bytes']:,}", f"{r['buffer_bytes'] / 1024:g}", *_rates(r),
         f"{r['ms_p50']:.1f}", f"{r['ms_p99']:.1f}",
-        f"{r['voluntary_per_5s']:,} + {r['involuntary_per_5s']:,}",
-        f"{r['page_faults_per_s']:,}", f"{r['gc_share']:.2%}",
+        f"{r['voluntary_per_5s']:,}+{r['involuntary_per_5s']:,}", f"{r['page_faults_per_s']:,}",
     ]  # fmt: skip
 
 

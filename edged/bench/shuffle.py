@@ -113,14 +113,13 @@ def command(
     copy's speed: the better of memcpy and non-temporal stores, of the same bytes, on the same
     threads, into pages that are faulted in.
     """
-    from rich.console import Console
-
     from edged.bench.shuffle_contention import (
         draw_contention,
         measure_contention,
         show_contention,
     )
     from edged.bench.shuffle_plot import draw_shuffle
+    from edged.console.consoles import figures_console
     from edged.pages.shuffle import MEMBERS, warm
 
     for name in member:
@@ -128,9 +127,7 @@ def command(
             raise click.BadParameter(
                 f"{name!r} is not one of {', '.join(MEMBERS)}", param_hint="--member"
             )
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        console.width = 120
+    console = figures_console()
     if part is not None:
         console.print("compiling")
     warm()

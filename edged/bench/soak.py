@@ -115,12 +115,12 @@ def draw(result: dict[str, Any], path: Path) -> None:
 @click.option("--plot", type=click.Path(path_type=Path), help="Draw the figures here (PNG).")
 def command(minutes: float, rate: int, path: Path | None, plot: Path | None) -> None:
     """Memory, descriptors, threads and files under a steady load; exits with 1 where one grows."""
-    from rich.console import Console
     from rich.table import Table
 
+    from edged.console.consoles import figures_console
     from edged.daemon.compilation import compile_kernels
 
-    console = Console(stderr=True)
+    console = figures_console()
     compile_kernels(quiet=False)
     with console.status("starting") as line:
         result = measure(60 * minutes, rate, line.update)

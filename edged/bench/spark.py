@@ -48,6 +48,7 @@ from edged.central import seals, segments
 from edged.central.compactor import Compaction, compact
 from edged.central.landing_frame import landing_frame
 from edged.central.session import open_session
+from edged.console.consoles import figures_console
 from edged.data.columns import Batch
 from edged.data.flow import BeatContext
 from edged.data.schema import TYPES as T
@@ -362,7 +363,7 @@ def command(rows: int, runs: int, master: str, path: Path | None) -> None:
     Runs a GROUP BY over 2 columns and over all 5, and shows what limits it. With the defaults:
     about three minutes, under 4 GB of memory and 2 GB of disk in the temporary directory.
     """
-    console = Console(stderr=True)
+    console = figures_console()
     show = console.status("…") if console.is_terminal else nullcontext()
     with show as status:
 

@@ -213,12 +213,11 @@ def show(console: Any, result: dict[str, Any]) -> None:
 @click.option("--plot", type=click.Path(path_type=Path), help="Draw the figures here (PNG).")
 def command(step: float, quick: bool, path: Path | None, plot: Path | None) -> None:
     """Backpressure: the first daemon's rate follows the last one's."""
-    from rich.console import Console
-
     from edged.bench.relay_report import write
+    from edged.console.consoles import figures_console
     from edged.daemon.compilation import compile_kernels
 
-    console = Console(stderr=True)
+    console = figures_console()
     compile_kernels(quiet=False)
     stair = Stair(3.0, (0, 2)) if quick else Stair(step)
     with console.status("starting") as line:

@@ -167,11 +167,11 @@ def command(
     thread, bulk load and enrichment apart. CPU time is that of the process, for enrichment that of
     all processes.
     """
-    from rich.console import Console
+    from edged.console.consoles import figures_console
+    from edged.daemon.compilation import compile_kernels
 
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        console.width = 120
+    console = figures_console()
+    compile_kernels(quiet=False)  # none in a beat that is measured
     effort = QUICK if quick else FULL if full else ORDINARY
     chosen = part or (ORDINARY_PARTS if effort is ORDINARY else PARTS)
     result = measure_tables(effort, chosen, console.print)

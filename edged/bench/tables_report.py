@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 def show_tables(console: Console, result: dict[str, Any]) -> None:
     """Print the figures."""
+    from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
     if "incremental" in result:
@@ -32,18 +33,19 @@ def show_tables(console: Console, result: dict[str, Any]) -> None:
             )  # fmt: skip
         console.print(table)
     if result.get("query4"):
-        table = Table("query 4", "arm", "CPU s", "probe", "write", "merge", "wall s", "later CPU s",
-                      "wall s", "J", "GB written", "of state", "limit MB", "equal")  # fmt: skip
+        limits = {row["member"]: row["limit_bytes"] for row in result["query4"]}
+        title = ", ".join(_limited(member, limit) for member, limit in limits.items())
+        table = Table("query 4", "arm", "CPU\ns", "probe", "write", "merge", "wall\ns",
+                      "later\nCPU s", "later\nwall s", "J", "GB\nwritten", "equal",
+                      title=title, title_justify="left", box=SIMPLE_HEAD,
+                      padding=(0, 0))  # fmt: skip
         for row in result["query4"]:
             cpu, written = row["cpu"], row["counters"].get("written_bytes", 0.0)
-            limit = row["limit_bytes"]
             table.add_row(
                 row["member"], row["arm"], f"{row['cpu_s']:.2f}", f"{cpu['probe']:.2f}",
                 f"{cpu['write']:.2f}", f"{cpu['merge']:.2f}", f"{row['wall_s']:.2f}",
                 f"{row['later_cpu_s']:.2f}", f"{row['later_wall_s']:.1f}",
-                f"{row['joules']:.1f}", f"{written / 1e9:.2f}",
-                f"{row['counters']['disk_bytes'] / 1e9:.2f}",
-                "none" if limit is None else f"{limit / 1e6:.0f}", str(row["equal"]),
+                f"{row['joules']:.1f}", f"{written / 1e9:.2f}", str(row["equal"]),
             )  # fmt: skip
         console.print(table)
     for row in result.get("bulk", []):
@@ -70,6 +72,11 @@ def show_tables(console: Console, result: dict[str, Any]) -> None:
         console.print(f"p99 of beats with merges: {result['merging']['p99_ratio']:.2f} x without")
     for text in result["left_out"]:
         console.print(f"left out: {text}")
+
+
+def _limited(member: str, limit: int | None) -> str:
+    """The member's memory limit, in words."""
+    return f"{member} {'without a limit' if limit is None else f'in {limit / 1e6:.0f} MB'}"
 
 
 def _optional(value: float | None) -> str:

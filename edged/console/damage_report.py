@@ -17,7 +17,6 @@ damaged and nothing is lost; EXIT_LOST.
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timedelta, timezone
@@ -25,10 +24,10 @@ from typing import Any
 
 import click
 
+from edged.console.consoles import figures_console
+
 EXIT_MENDABLE, EXIT_LOST = 10, 65
 MENDABLE, LOST = "mendable", "lost"
-_WIDTH_MIN = 160
-"""Columns of the tables where standard output is no terminal."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
@@ -140,9 +139,7 @@ def show(report: DamageReport, as_json: bool) -> int:
 
 
 def _print(report: DamageReport) -> None:
-    from rich.console import Console
-
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else _WIDTH_MIN)
+    console = figures_console(stderr=False)
     if report.findings:
         console.print(_table(_DAMAGE, (_damage_row(found) for found in report.findings)))
     losses = [*(loss for found in report.lost for loss in found.lost), *report.losses]
