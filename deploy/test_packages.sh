@@ -30,6 +30,7 @@ elif [ "${1:-}" = faults ]; then
   need losetup mount         # mounts it
   [ "$(java_major)" -ge 17 ] || missing+=("$(java_package)")
 else
+  need git git               # lists the tree's files
   need curl curl             # runs the commands of docs/api.md
   need zstd zstd             # compresses packages
   need openssl openssl       # makes the certificates of the TLS tests

@@ -105,7 +105,7 @@ def test_without_root_one_command_is_named_that_installs_all(tmp_path):
     done = packages(tmp_path, "apt-get")
     assert done.returncode == 1
     (command,) = re.findall(r"sudo sh -c .*", done.stderr)
-    for package in ("curl", "openssl", "chromium", "prometheus", "jre-headless"):
+    for package in ("git", "curl", "openssl", "chromium", "prometheus", "jre-headless"):
         assert package in command
 
 
@@ -134,7 +134,7 @@ def test_as_root_missing_packages_are_installed(tmp_path):
     (tmp_path / "apt-get").write_text(APT.format(sh=shutil.which("sh"), calls=tmp_path / "calls"))
     for name in ("id", "apt-get"):
         (tmp_path / name).chmod(0o755)
-    programs = ("paste", "curl", "mosquitto", "chromium", "promtool", "zstd")
+    programs = ("paste", "git", "curl", "mosquitto", "chromium", "promtool", "zstd")
     done = packages(tmp_path, *programs, java=JAVA)
     assert done.returncode == 0, done.stderr
     assert "the tests need openssl: installing (5 kB to download)" in done.stderr
@@ -147,7 +147,7 @@ def test_without_apt_the_packages_are_named(tmp_path):
 
 
 def test_nothing_is_said_where_everything_is_there(tmp_path):
-    needed = ("curl", "openssl", "mosquitto", "chromium", "promtool", "zstd")
+    needed = ("git", "curl", "openssl", "mosquitto", "chromium", "promtool", "zstd")
     done = packages(tmp_path, "id", *needed, java=JAVA)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 

@@ -14,6 +14,7 @@ import ssl
 from typing import TYPE_CHECKING
 
 from edged.client.frames import FrameReader
+from edged.platform.trust import trusting
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -143,4 +144,4 @@ def tls_context(tls: ssl.SSLContext | str | bool | None) -> ssl.SSLContext | Non
         return None
     if isinstance(tls, ssl.SSLContext):
         return tls
-    return ssl.create_default_context(cafile=tls if isinstance(tls, str) else None)
+    return trusting(tls if isinstance(tls, str) else None)

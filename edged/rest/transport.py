@@ -17,6 +17,7 @@ import httpx
 from edged.errors import ConfigError, EdgedError
 from edged.platform.backoff import after, jitter
 from edged.platform.loopback import require_tls
+from edged.platform.trust import trusting
 
 DEFAULT = "/run/edged/api.sock"
 RETRY_S = 1.0
@@ -214,7 +215,7 @@ def _trusted(ca: str | None, cert: str | None) -> ssl.SSLContext:
     """The TLS settings.  Raises ConfigError if a file does not contain what it should."""
     file = ca
     try:
-        context = ssl.create_default_context(cafile=ca)
+        context = trusting(ca)
         if cert is not None:
             file = cert
             context.load_cert_chain(cert)

@@ -5,13 +5,13 @@ from __future__ import annotations
 import email.utils
 import http.client
 import json
-import ssl
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote, urlsplit
 
 from edged.platform.clock import suspended_us
+from edged.platform.trust import trusting
 from edged.uplink import integrity
 from edged.uplink.answer_wait import AnswerWait
 from edged.uplink.tasks import NoReply, Reply
@@ -38,7 +38,7 @@ class CollectorClient:
         host, port = parts.hostname or "", parts.port
         self._connection: http.client.HTTPConnection
         if parts.scheme == "https":
-            context = ssl.create_default_context(cafile=ca)
+            context = trusting(ca)
             self._connection = http.client.HTTPSConnection(
                 host, port, timeout=timeout_s, context=context
             )

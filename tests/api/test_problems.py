@@ -211,11 +211,13 @@ def test_more_requests_than_may_be_are_told_to_come_again(tmp_path):
 
 
 HALF = json.dumps({**small("half"), "\ud800": 1})
+DEEP = 30_000
+"""Brackets that no Python's `json` follows; from 3.12 on it reads 10 000."""
 HALVES = [
     ("PUT", "/v1/governor", '{"policy": "fixed", "settings": {"\\udfff": 1}}', 400),
     ("PUT", "/v1/log", '{"level": "info", "\\ud800": 1}', 400),
     ("PUT", "/v1/governor", '{"policy": "power_cap", "settings": {"watts": 1e999}}', 400),
-    ("PUT", "/v1/log", '{"level": ' + "[" * 5000 + "]" * 5000 + "}", 400),
+    ("PUT", "/v1/log", '{"level": ' + "[" * DEEP + "]" * DEEP + "}", 400),
     ("PUT", "/v1/log", b'{"level": "\xed\xa0\x80"}', 400),
     ("POST", "/v1/jobs:validate", HALF, 200),
     ("POST", "/v1/jobs:explain", HALF, 422),
@@ -224,7 +226,9 @@ HALVES = [
 ]
 
 
-@pytest.mark.parametrize(("method", "path", "body", "status"), HALVES)
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status"), HALVES, ids=map(str, range(len(HALVES)))
+)
 def test_what_no_answer_could_repeat_is_refused(lonely, method, path, body, status):
     """Half of a surrogate pair, and NaN: Python reads them, in JSON and TOML."""
     kind = "application/toml" if body[:1] == b"n" else "application/json"

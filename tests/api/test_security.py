@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import socket
-import ssl
 import stat
 import struct
 import subprocess
@@ -23,6 +22,7 @@ from api.server import HttpPeer
 from edged.config.sections import ApiSection
 from edged.errors import ConfigError
 from edged.http.api_tokens import SCOPES, TokenFile
+from edged.platform.trust import trusting
 from tests.api.support import HOUR_US, NOW_US, Api
 
 NAMES = {"name": "nobody", "job": "nobody", "id": "0123456789abcdef", "stream": "nobody"}
@@ -253,7 +253,7 @@ def test_client_certificates_count_by_their_names(tmp_path):
     }  # fmt: skip
 
     def status(api, cert=None, method="GET", path="/v1/operations", token=None):
-        context = ssl.create_default_context(cafile=str(tmp_path / "ca.pem"))
+        context = trusting(str(tmp_path / "ca.pem"))
         if cert:
             context.load_cert_chain(str(tmp_path / f"{cert}.pem"))
         headers = {"Authorization": f"Bearer {token}"} if token else {}
