@@ -1,4 +1,4 @@
-"""Whom a TLS client trusts."""
+"""Which authorities a TLS client trusts."""
 
 from __future__ import annotations
 
