@@ -53,7 +53,7 @@ ARMS = {"always": "always", "off": "never", "off_then_merge": "never", "seed": "
 """The rule of merging of each arm."""
 CUSTOMERS_A_BEAT, SALES_A_BEAT = 10_000, 100_000
 LATER_BEATS, LATER_PROBES = 400, 2_000
-LATER_S = 40.0
+LATER_S = 20.0
 """Longest time of the later beats; the costs of all follow from those that were made."""
 YEARS = 4096
 """A group is customer * YEARS + year."""

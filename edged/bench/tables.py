@@ -119,10 +119,9 @@ def _query4(
     except EdgedError as problem:
         left_out.append(f"query4: {problem}")
         return []
-    asked = members if effort is FULL else ["runs"]
     return [
         row
-        for member in asked
+        for member in members
         for row in measure_arms(
             str(directory), cells_of([member]), QUERY4_BYTES,
             QUERY4_LIMIT if member == "runs" else 0, tick,
