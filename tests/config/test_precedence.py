@@ -27,6 +27,8 @@ def value(kind, n):
     if " | " in kind:
         choices = kind.split(" | ")
         return choices[n % len(choices)]
+    if kind == "number, 0 to 1":
+        return round(0.1 + n / 10, 1)
     words = {"text": f"text {n}", "HOST:PORT": f"[::1]:{9000 + n}", "URL": f"http://centre:{9 + n}"}
     return words.get(kind, 65_536 + n if kind == "size" else 1 + n)
 
@@ -75,6 +77,13 @@ class Layers:
         file.write_text("secret")
         self.environ["CREDENTIALS_DIRECTORY"] = str(self.credentials)
         return str(file), f"credential:{self.setting.credential}"
+
+
+@pytest.mark.parametrize("key", sorted(SETTINGS))
+def test_the_values_of_these_tests_are_legal(key):
+    kind = SETTINGS[key].kind
+    for n in range(len(LAYERS)):
+        kind.read(value(kind.name, n))
 
 
 @given(
