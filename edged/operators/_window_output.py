@@ -203,7 +203,10 @@ class OutputBuilder:
         else:
             count, whole = words[:, 2].copy(), words[:, 0].copy()
             fits = words[:, 1] == whole >> 63
-            total = np.where(fits, whole, words[:, 1] * 2.0**64 + whole.view(np.uint64))
+            total = whole.astype(np.float64)
+            # by Python's integers, which are rounded once; few sums leave int64
+            high, low = words[~fits, 1].astype(object), whole[~fits].view(np.uint64).astype(object)
+            total[~fits] = (high << 64) + low
         if measure.function == "mean":
             return [Column(count), Column(total)]
         self.sums_overflowed += int((~fits).sum())
