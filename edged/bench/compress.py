@@ -225,7 +225,7 @@ def show(console: Any, result: dict[str, Any]) -> None:
 def command(full: bool, quick: bool, data: tuple[str, ...], path: Path | None) -> None:
     """Links that compress never, by entropy, or always, at three speeds of the link.
 
-    Takes about eight minutes; with --full three times as long.
+    Takes about four minutes; with --full three times as long.
     """
     from edged.bench.relay_report import write
     from edged.console.consoles import figures_console

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 JAVA_MIN = 17
 _INSTALL = {
-    "apt-get": "apt-get install -y {package}",
+    "apt-get": "apt-get install -y",
     "dnf": "dnf install -y java-17-openjdk-headless",
     "apk": "apk add openjdk17-jre-headless",
     "pacman": "pacman -S --noconfirm jre17-openjdk-headless",
@@ -158,7 +158,7 @@ def install_command() -> str:
     for tool, command in _INSTALL.items():
         if shutil.which(tool):
             root = tool == "brew" or (hasattr(os, "geteuid") and os.geteuid() == 0)
-            named = command.format(package=_debian_package())
+            named = f"{command} {_debian_package()}" if tool == "apt-get" else command
             return named if root else f"sudo {named}"
     return "your system's package manager (a Java 17 runtime, headless)"
 

@@ -197,17 +197,17 @@ class OutputBuilder:
         if measure.function in ("min", "max"):
             return [self._extreme(measure, words, dtype)]
         if dtype.floating:
-            count, total = words[:, 1].copy(), words.view(np.float64)[:, 0].copy()
-            whole: npt.NDArray[Any] = total
+            count = words[:, 1].copy()
+            whole: npt.NDArray[Any] = words.view(np.float64)[:, 0].copy()
             fits = np.ones(len(words), np.bool_)
         else:
             count, whole = words[:, 2].copy(), words[:, 0].copy()
             fits = words[:, 1] == whole >> 63
+        if measure.function == "mean":
             total = whole.astype(np.float64)
             # by Python's integers, which are rounded once; few sums leave int64
             high, low = words[~fits, 1].astype(object), whole[~fits].view(np.uint64).astype(object)
             total[~fits] = (high << 64) + low
-        if measure.function == "mean":
             return [Column(count), Column(total)]
         self.sums_overflowed += int((~fits).sum())
         if not self.output.field(measure.name).nullable:
